@@ -88,14 +88,14 @@ def test_a_bad_file_exits_with_2_and_names_file_line_key_and_what_may_be_meant(c
     ended = config("validate", "bad.toml")
     assert (ended.code, ended.out) == (2, "")
     assert ended.err == (
-        "headrace: seal.sise (from bad.toml:3): there is no such setting. Is it seal.size?\n"
+        "headrace: seal.sise (from bad.toml:3): unknown setting. Did you mean seal.size?\n"
     )
     ended = config("validate", "bad.toml", "--json")
     assert (ended.code, ended.err) == (2, "")
     told = json.loads(ended.out)
     assert told["valid"] is False
     assert (told["key"], told["where"]) == ("seal.sise", "bad.toml:3")
-    assert told["hint"] == "Is it seal.size?"
+    assert told["hint"] == "Did you mean seal.size?"
 
 
 def test_a_file_that_is_not_there_is_named(config):
@@ -106,5 +106,5 @@ def test_a_file_that_is_not_there_is_named(config):
 
 def test_a_file_is_judged_with_the_environment_that_a_node_would_have(config, tmp_path):
     (tmp_path / "open.toml").write_text('[listen]\naddress = "0.0.0.0:7654"\n')
-    assert "there is no token" in config("validate", "open.toml").err
+    assert "no token is set" in config("validate", "open.toml").err
     assert config("validate", "open.toml", HEADRACE_AUTH__TOKEN=TOKEN).code == 0

@@ -126,7 +126,7 @@ def test_when_the_time_is_over_it_names_the_files_and_what_to_do(tmp_path):
     assert (found.deleted, found.erased) == (True, False)
     assert [one.path for one in found.left] == [str(there)]
     assert str(there) in ended.err
-    assert "in quarantine: remove it" in ended.err
+    assert "in quarantine: delete it" in ended.err
     assert "headrace topic delete gone --if-exists --wait-erased" in ended.err
     there.unlink()
     assert headrace_here(*words).code == 0

@@ -119,7 +119,7 @@ def test_a_lock_that_may_not_be_read_is_not_called_free(data):
     assert "LOCK" in found.stdout
     assert "cannot be accessed: Permission denied" in found.stdout.replace("\n", " ")
     ended = powerless("topic", "list", "--data", data)
-    assert "It belongs to another user. Use --address to reach its node" in ended.stderr
+    assert "It belongs to another user. Connect to its node with --address" in ended.stderr
 
 
 def test_an_immutable_lock_belongs_to_nobody_else(data):
@@ -148,7 +148,7 @@ def test_heads_that_cannot_be_written_are_tried_again_and_that_is_said(data):
         while not (said := log.status()["heads"]["failure"]):
             assert time.monotonic() < until
             time.sleep(0.05)
-    assert "It is tried again by itself" in said
+    assert "The write is retried automatically" in said
     assert "only a new start" not in said
 
 

@@ -183,7 +183,7 @@ def test_other_processes_reach_it_through_its_socket(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--set", "seal.sise=1GiB"], "Is it seal.size?"),
+        (["--set", "seal.sise=1GiB"], "Did you mean seal.size?"),
         (["--set", "seal.size"], "section.key=value"),
         (["--set", "seal.size=much"], "seal.size"),
         (["--listen", "nowhere"], "listen.address"),
@@ -242,7 +242,7 @@ def test_a_port_that_another_node_listens_at_soon_leaves_nothing_behind(tmp_path
         where = f"127.0.0.1:{port.addresses[0][1]}"
         options = ("--listen", where, "--set", "listen.http=")
         said = await asyncio.to_thread(refused, "--data", str(tmp_path / "data"), *options)
-        assert f"cannot listen at {where}" in said
+        assert f"cannot listen on {where}" in said
         port.close()
 
     asyncio.run(scene())
@@ -252,7 +252,7 @@ def test_a_port_that_another_node_listens_at_soon_leaves_nothing_behind(tmp_path
 def test_a_file_where_the_socket_goes_is_said_before_anything_is_made(tmp_path):
     (tmp_path / "headrace.sock").write_text("mine")
     said = refused("--data", str(tmp_path), "--listen", "127.0.0.1:0", "--set", "listen.http=")
-    assert "headrace.sock is there and is no socket" in said
+    assert "headrace.sock exists and is not a socket" in said
     assert [each.name for each in tmp_path.iterdir()] == ["headrace.sock"]
 
 

@@ -149,7 +149,7 @@ class TestCreate:
         assert headrace_here(*create).code == 0
         refused = headrace_here(*create)
         assert refused.code == Exit.USAGE
-        assert "is there already" in refused.err
+        assert "already exists" in refused.err
         taken = headrace_here(*create, "--if-not-exists", "--json")
         assert (taken.code, taken.json["created"]) == (0, False)
         other = headrace_here(

@@ -92,15 +92,15 @@ async def test_a_lease_that_the_node_has_forgotten_is_lost_and_says_why(tmp_path
         async with asyncio.timeout(10):
             while lease.lost is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
-        assert "the lease has ended, by its time or with a restart" in str(lease.lost)
-        assert "lease on default/orders: the lease has ended" in caplog.text
+        assert "the lease expired, or the node restarted" in str(lease.lost)
+        assert "lease on default/orders: the lease expired" in caplog.text
 
 
 @pytest.mark.parametrize("lasting", ["10ms", "1h", 0])
 def test_a_lease_that_the_node_does_not_give_says_what_it_gives(tmp_path, lasting):
     with RunningNode(tmp_path) as node, headrace.connect(node.address) as log:
         topic = log.create_topic("orders", {"id": "int64"})
-        with pytest.raises(BadRequest, match="a lease lasts 1,000 to 600,000 ms"):
+        with pytest.raises(BadRequest, match="a lease must last 1,000 to 600,000 ms"):
             topic.lease_files(lasting)
 
 

@@ -76,7 +76,7 @@ def test_nothing_is_changed_by_a_salvage(log, tmp_path):
 def test_the_identity_is_looked_at_without_being_made_again(log):
     harm.cluster_file_gone(log)
     before = prints(log)
-    assert look(ReadonlyDirectory.of(str(log))).flaw == "cluster.toml was gone"
+    assert look(ReadonlyDirectory.of(str(log))).flaw == "cluster.toml was missing"
     assert prints(log) == before
 
 

@@ -27,7 +27,7 @@ def test_a_shard_too_few_is_counted_again_and_no_row_is_left_behind(stopped, tmp
     assert kinds(found) == []
     (note,) = found.notes
     assert (note.kind, note.file) == ("identity-file", "cluster.toml")
-    assert note.what == "cluster.toml counts 1 of the shards, and group 2 is one, too"
+    assert note.what == "cluster.toml counts 1 shards, but group 2 is also one"
     assert [one.group for one in found.groups] == [0, 1, 2]
     assert salvage(str(stopped), str(tmp_path / "new")).is_whole
     assert ids(tmp_path / "new") == {key: list(range(count)) for key, count in counts.items()}
@@ -123,7 +123,7 @@ def test_a_gone_group_is_said_to_be_refused_as_the_node_does(stopped):
     shutil.rmtree(stopped / SECOND)
     found = examine(str(stopped))
     assert found.groups[2].start == "refuses: MissingFile"
-    with pytest.raises(MissingFile, match="the files of group 2 are gone"):
+    with pytest.raises(MissingFile, match="the files of group 2 are missing"):
         headrace.open(stopped, **SETTINGS)
 
 

@@ -105,7 +105,7 @@ def test_a_seal_and_what_else_belongs_to_the_group_changes_nothing():
 
 def test_an_operation_nobody_knows_is_refused_by_its_number():
     assert decode(39, b"") == refuse(MetadataCode.OPERATION_UNKNOWN, operation=39)
-    assert decode(39, b"").message == "the metadata machine knows no operation 39"
+    assert decode(39, b"").message == "unknown metadata operation 39"
 
 
 def test_every_code_has_words():

@@ -117,7 +117,7 @@ def test_nothing_is_decided_while_a_shard_does_not_serve(tmp_path):
         (data / "groups" / "00002").rename(away)
         async with a_node(data, TWO, strict=False) as node:
             await ask(node, replace(ADOPT, is_dry=True))
-            with pytest.raises(NotReady, match="shard 2 does not serve"):
+            with pytest.raises(NotReady, match="shard 2 is not serving"):
                 await ask(node, ADOPT)
             await passes(node)
             assert node.node.doubt is not None
@@ -402,7 +402,7 @@ def test_a_life_that_stands_in_two_shards_is_not_given_up(twins):
         async with a_node(twins, TWO, strict=False) as node:
             keys = [one.key for one in node.node.doubt.orphans]
             (twin,) = {key for key in keys if keys.count(key) == 2}
-            with pytest.raises(Rejected, match="is in shards 1 and 2, with rows of its own"):
+            with pytest.raises(Rejected, match="is in shards 1 and 2, with different rows"):
                 await ask(node, topic_messages.ForgetOrphan(twin.namespace, twin.created))
             assert [one.key for one in node.node.doubt.orphans] == keys
 

@@ -87,45 +87,53 @@ def test_values_are_typed_whatever_layer_gives_them(toml):
 @pytest.mark.parametrize(
     ("text", "key", "flaw"),
     [
-        ("[seal]\nsise = 1", "seal.sise", "there is no such setting. Is it seal.size?"),
-        ("[sael]\nsize = 1", "sael.size", "there is no such setting. Is it seal.size?"),
+        ("[seal]\nsise = 1", "seal.sise", "unknown setting. Did you mean seal.size?"),
+        ("[sael]\nsize = 1", "sael.size", "unknown setting. Did you mean seal.size?"),
         (
             "[request]\nchildren = 1",
             "request.children",
-            "there is no such setting. Is it seal.children?",
+            "unknown setting. Did you mean seal.children?",
         ),
         (
             "[reconcile]\nmax_hold = 1",
             "reconcile.max_hold",
-            "there is no such setting. Is it retention.max_hold?",
+            "unknown setting. Did you mean retention.max_hold?",
         ),
-        ("[zzz]", "zzz", "there is no such setting. The sections are listen, data,"),
+        ("[zzz]", "zzz", "unknown setting. The sections are listen, data,"),
         ("seal = 5", "seal", "is a section, not a setting"),
         ("[[seal]]\nsize = 1", "seal", "is a section, not a setting"),
-        ('"seal.size" = "1GiB"', "seal.size", "stands outside its section. Write it in"),
-        ("[seal.size]\nx = 1", "seal.size", "a table is no size"),
-        ("[seal]\nsize = true", "seal.size", "true is no size. Write it as 64MiB"),
-        ("[seal]\nsize = 1.5", "seal.size", "1.5 is no size"),
-        ("[seal]\nsize = 2000-01-01", "seal.size", "a date or time is no size"),
-        ("[seal]\nage = 30", "seal.age", "30 is no duration. Write it as '30s'"),
-        ("[seal]\nchildren = 0", "seal.children", "0 is not within 1 to 64"),
-        ("[seal]\nchildren = -1", "seal.children", "-1 is not within 1 to 64"),
-        ("[seal]\nchildren = true", "seal.children", "true is no whole number"),
-        ("[seal]\nchildren = []", "seal.children", "a list is no whole number"),
-        ("[listen]\nsocket = 1", "listen.socket", "1 is neither true nor false"),
-        ("[data]\npath = 1", "data.path", "1 is no text"),
-        ('[data]\npath = "a\\nb"', "data.path", "'a\\nb' has characters that cannot be"),
-        ('[log]\nlevel = "loud"', "log.level", "'loud' is not debug, info, warning or error"),
+        ('"seal.size" = "1GiB"', "seal.size", "is outside its section. Move it to"),
+        ("[seal.size]\nx = 1", "seal.size", "a table is not a valid size"),
+        ("[seal]\nsize = true", "seal.size", "true is not a valid size. Write it as 64MiB"),
+        ("[seal]\nsize = 1.5", "seal.size", "1.5 is not a valid size"),
+        ("[seal]\nsize = 2000-01-01", "seal.size", "a date or time is not a valid size"),
+        ("[seal]\nage = 30", "seal.age", "30 is not a valid duration. Write it as '30s'"),
+        ("[seal]\nchildren = 0", "seal.children", "0 is outside the range 1 to 64"),
+        ("[seal]\nchildren = -1", "seal.children", "-1 is outside the range 1 to 64"),
+        ("[seal]\nchildren = true", "seal.children", "true is not a whole number"),
+        ("[seal]\nchildren = []", "seal.children", "a list is not a whole number"),
+        ("[listen]\nsocket = 1", "listen.socket", "must be true or false, got 1"),
+        ("[data]\npath = 1", "data.path", "1 is not text"),
+        ('[data]\npath = "a\\nb"', "data.path", "'a\\nb' has unprintable characters"),
+        (
+            '[log]\nlevel = "loud"',
+            "log.level",
+            "must be debug, info, warning or error, got 'loud'",
+        ),
         (
             '[journal]\nfile_size = "1048577B"',
             "journal.file_size",
             "'1048577B' is not a multiple of 4096 bytes",
         ),
-        ('[reconcile]\ntick = "31s"', "reconcile.tick", "'31s' is not within 10ms to 30s"),
+        (
+            '[reconcile]\ntick = "31s"',
+            "reconcile.tick",
+            "'31s' is outside the range 10ms to 30s",
+        ),
         (
             '[limits]\nbody_size = "65MiB"',
             "limits.body_size",
-            "'65MiB' is not within 64KiB to 64MiB",
+            "'65MiB' is outside the range 64KiB to 64MiB",
         ),
     ],
 )
@@ -139,11 +147,11 @@ def test_what_a_file_has_wrong_is_said_exactly(toml, text, key, flaw):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (b"[seal\n", "is no TOML: Expected ']'"),
+        (b"[seal\n", "is not valid TOML: Expected ']'"),
         (b"\xff\xfe", "is not UTF-8"),
         (b"a = " + b"[" * 100_000, "is nested too deeply"),
-        (b"[seal]\nchildren = " + b"9" * 10_000, "is no TOML: Exceeds the limit"),
-        (b"[seal]\nsize = 1\nsize = 2", "is no TOML: Cannot overwrite a value"),
+        (b"[seal]\nchildren = " + b"9" * 10_000, "is not valid TOML: Exceeds the limit"),
+        (b"[seal]\nsize = 1\nsize = 2", "is not valid TOML: Cannot overwrite a value"),
         (b"#" * (FILE_SIZE_MAX + 1), "the config file is larger than 1048576 bytes"),
     ],
 )
@@ -162,13 +170,13 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path):
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("HEADRACE_SEAL__SISE", "Is it HEADRACE_SEAL__SIZE?"),
-        ("HEADRACE_seal__size", "Is it HEADRACE_SEAL__SIZE?"),
-        ("HEADRACE_SEAL__SIZE__MAX", "Is it HEADRACE_SEAL__SIZE?"),
-        ("HEADRACE__SEAL__SIZE", "Is it HEADRACE_SEAL__SIZE?"),
+        ("HEADRACE_SEAL__SISE", "Did you mean HEADRACE_SEAL__SIZE?"),
+        ("HEADRACE_seal__size", "Did you mean HEADRACE_SEAL__SIZE?"),
+        ("HEADRACE_SEAL__SIZE__MAX", "Did you mean HEADRACE_SEAL__SIZE?"),
+        ("HEADRACE__SEAL__SIZE", "Did you mean HEADRACE_SEAL__SIZE?"),
         (
             "HEADRACE_\udcff__\n",
-            "HEADRACE_\\udcff__\\n (from the environment): there is no such",
+            "HEADRACE_\\udcff__\\n (from the environment): unknown setting",
         ),
     ],
 )
@@ -185,7 +193,7 @@ def test_variables_that_are_no_settings_are_let_be():
 
 def test_an_unknown_flag_is_an_error_with_a_suggestion():
     error = flaw_of(flags={"seal.siz": "1GiB"})
-    assert str(error) == "seal.siz (from a flag): there is no such setting. Is it seal.size?"
+    assert str(error) == "seal.siz (from a flag): unknown setting. Did you mean seal.size?"
     assert (error.key, error.source) == ("seal.siz", "a flag")
     assert "is a section" in str(flaw_of(flags={"seal": "1GiB"}))
 
@@ -196,7 +204,7 @@ def test_a_bad_value_names_the_layer_it_came_from(toml):
     assert flaw_of(file).source == f"{file}:2"
     error = flaw_of(file, environ)
     assert str(error) == (
-        "seal.children (from HEADRACE_SEAL__CHILDREN): 'many' is no whole number"
+        "seal.children (from HEADRACE_SEAL__CHILDREN): 'many' is not a whole number"
     )
     assert flaw_of(file, environ, {"seal.children": ""}).source == "a flag"
     assert load(file, environ, {"seal.children": "1"}).seal.children == 1
@@ -241,9 +249,9 @@ def test_the_line_of_a_setting_is_known_or_not_told(text, lines):
         (
             {"cluster.topic_bits": "25"},
             "cluster.partition_bits",
-            "stream_bits, topic_bits and partition_bits are 65",
+            "stream_bits + topic_bits + partition_bits is 65",
         ),
-        ({"cluster.stream_bits": "0"}, "cluster.stream_bits", "0 is not within 1 to 62"),
+        ({"cluster.stream_bits": "0"}, "cluster.stream_bits", "0 is outside the range 1 to 62"),
         (
             {"journal.slots": "4095"},
             "journal.slots",
@@ -257,12 +265,12 @@ def test_the_line_of_a_setting_is_known_or_not_told(text, lines):
         (
             {"journal.slots": "6", "commit.pipeline": "1"},
             "journal.slots",
-            "6 is not within 7 to",
+            "6 is outside the range 7 to",
         ),
         (
             {"journal.file_size": "4097MiB"},
             "journal.file_size",
-            "'4097MiB' is not within 1MiB to 4GiB",
+            "'4097MiB' is outside the range 1MiB to 4GiB",
         ),
         (
             {"commit.pipeline_size": "63MiB"},
@@ -285,28 +293,33 @@ def test_the_line_of_a_setting_is_known_or_not_told(text, lines):
             "request.timeout",
             "301s is more than request.timeout_max, 5m",
         ),
-        ({"request.timeout": "0s"}, "request.timeout", "'0s' is not within 1ms to 1h"),
-        ({"stop.timeout": "0s"}, "stop.timeout", "'0s' is not within"),
+        ({"request.timeout": "0s"}, "request.timeout", "'0s' is outside the range 1ms to 1h"),
+        ({"stop.timeout": "0s"}, "stop.timeout", "'0s' is outside the range"),
         (
             {"listen.address": "0.0.0.0:7654"},
             "listen.address",
-            "0.0.0.0:7654 can be reached by others, and there is no token. Set auth.token_file",
+            "0.0.0.0:7654 is reachable from other machines, but no token is set. "
+            "Set auth.token_file",
         ),
         (
             {"listen.address": "db.example:1"},
             "listen.address",
-            "db.example:1 can be reached by others",
+            "db.example:1 is reachable from other machines",
         ),
         (
             {"listen.advertise": "0.0.0.0:1"},
             "listen.advertise",
-            "0.0.0.0:1 is no address to connect to",
+            "0.0.0.0:1 is a wildcard address: clients cannot connect to it",
         ),
-        ({"listen.advertise": "a:0"}, "listen.advertise", "port 0 is not within 1 to 65535"),
+        (
+            {"listen.advertise": "a:0"},
+            "listen.advertise",
+            "port 0 is outside the range 1 to 65535",
+        ),
         (
             {"listen.http": "127.0.0.1:7654"},
             "listen.http",
-            "127.0.0.1:7654 is listen.address, too",
+            "127.0.0.1:7654 is also listen.address",
         ),
     ],
 )
@@ -334,7 +347,7 @@ def test_several_nodes_on_a_wildcard_must_say_how_they_are_reached():
         Config(), cluster=Cluster(replicas=3), listen=Listen(address=AddressKind("::", 7654))
     )
     found = {flaw.key: flaw.text for flaw in flaws(config)}
-    assert found["listen.advertise"].startswith("is needed: listen.address is [::]:7654")
+    assert found["listen.advertise"].startswith("is required: listen.address is [::]:7654")
     said = replace(config, listen=replace(config.listen, advertise=AddressKind("node-1", 7654)))
     assert "listen.advertise" not in {flaw.key for flaw in flaws(said)}
 
@@ -433,7 +446,7 @@ def test_a_later_layer_replaces_a_token_however_it_was_given(toml, tmp_path):
 def test_two_tokens_in_one_layer_are_one_too_many():
     error = flaw_of(flags={"auth.token": TOKEN, "auth.token_file": "x"})
     assert str(error) == (
-        "auth.token (from a flag): auth.token_file is given, too. Give one of them"
+        "auth.token (from a flag): auth.token_file is also set. Set only one of them"
     )
 
 
@@ -442,11 +455,11 @@ def test_two_tokens_in_one_layer_are_one_too_many():
     [
         (b"", "is empty"),
         (b"\n", "is empty"),
-        (b"short", "the token in it has 5 characters, not 16 to 1024"),
+        (b"short", "the token in the file has 5 characters, must have 16 to 1024"),
         (b"a" * 5000, "is larger than"),
         (b"line-one-of-many\nline-two-of-many\n", "printable ASCII"),
         (b"\xff" * 20, "printable ASCII"),
-        (b"********", "the token in it is masked"),
+        (b"********", "the token in the file is masked"),
     ],
 )
 def test_a_token_file_without_a_token_is_refused(tmp_path, content, said):
@@ -493,7 +506,7 @@ def test_the_effective_config_reads_back_as_itself(toml, tmp_path):
 def test_a_masked_token_is_not_taken_for_a_token(toml):
     config = load(None, {"HEADRACE_AUTH__TOKEN": TOKEN}, {})
     file = toml(effective(config))
-    assert "is masked. Give the token itself" in str(flaw_of(file))
+    assert "is masked. Set the token itself" in str(flaw_of(file))
     assert load(file, {"HEADRACE_AUTH__TOKEN": TOKEN}, {}) == config
 
 

@@ -273,7 +273,7 @@ def test_a_leased_file_is_named_with_its_time_and_goes_when_that_ends(tmp_path):
             await gone.delete(node)
             names = [file.name for file in leased.files]
             files = await left(node, lambda files: names_of(files) == names)
-            assert files[0].why.startswith("a reader has a lease on it, for ")
+            assert files[0].why.startswith("a reader holds a lease on it, for ")
             assert 0 < float(files[0].why.split()[8]) <= 60
             assert kinds(holding(tmp_path, gone.mark)) == {"segments.parquet"}
             await ask(node, ReleaseLease(b"lease of sixteen"))
@@ -322,7 +322,7 @@ def test_what_is_in_quarantine_is_named_and_left_alone(tmp_path):
             found = holding(tmp_path, gone.mark)
             (name,) = [Path(one).name for one in found if "quarantine" in one]
             (one,) = await left(node, lambda files: names_of(files) == [name])
-            assert one.why.startswith("in quarantine: remove it")
+            assert one.why.startswith("in quarantine: delete it")
             assert kinds(holding(tmp_path, gone.mark)) == {"quarantine.parquet"}
             tmp_path.joinpath("groups", "00001", "quarantine", name).unlink()
             await erase(node)
@@ -353,7 +353,7 @@ def test_a_carry_file_of_which_another_s_entry_cannot_be_read_stays_and_is_named
             (one,) = await left(
                 node, lambda files: names_of(files) == [carry.name] and "stay" in files[0].why
             )
-            assert one.why.startswith("two checkpoints let it stay")
+            assert one.why.startswith("two checkpoints left it")
             with pytest.raises(CorruptEntry):
                 await is_whole(node, other)
             carry.write_bytes(content)
@@ -399,7 +399,7 @@ def test_a_node_that_is_behind_says_so_and_a_shard_that_does_not_serve_is_named(
                 await ask(node, EraseDeleted(0))
             pump.halted = None
             shard = node.node.shards.pop(1)
-            with pytest.raises(NotReady, match="shard 1 does not serve"):
+            with pytest.raises(NotReady, match="shard 1 is not serving"):
                 await ask(node, EraseDeleted(0))
             node.node.shards[1] = shard
             node.node.doubt = Doubt(

@@ -221,7 +221,7 @@ def test_weak_heads_are_noted_and_written_again(copy, harm):
     assert first == 20
     assert bool(status["heads"]["flaws"]) == (harm not in ("missing", "older"))
     if harm == "missing":
-        assert "there is no file 'heads'" in status["steps"]["heads"]
+        assert "file 'heads' is missing" in status["steps"]["heads"]
     again = heads_of(copy)
     assert again[1].op > newest[1].op
     assert file.stat().st_size == 2 * SLOT_SIZE

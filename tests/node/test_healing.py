@@ -167,7 +167,7 @@ def test_a_heal_that_was_begun_is_gone_on_with(data):
     shutil.move(data / "kept", data / "groups" / "00000.old-1")
     status = asyncio.run(started(data))
     assert status["ready"]
-    assert "went on with a heal" in status["groups"]["0"]["recovery"][0]
+    assert "resumed an interrupted heal" in status["groups"]["0"]["recovery"][0]
     assert (data / PLACE).exists()
 
 
@@ -280,7 +280,7 @@ class TestHeld:
 
         status = asyncio.run(run())
         assert not status["ready"]
-        assert "are gone" in status["groups"]["1"]["refused"]
+        assert "are missing" in status["groups"]["1"]["refused"]
         assert "heads" in status["groups"]["0"]["held"]
         assert "group 1 did not start" in status["metadata_copy"]["held"][0]
         assert (contents(data / PLACE), (data / NAME).read_bytes()) == before
@@ -294,7 +294,7 @@ class TestHeld:
                 return node.node.status()
 
         status = asyncio.run(run())
-        assert any("are gone" in each for each in status["degraded"])
+        assert any("are missing" in each for each in status["degraded"])
         assert status["metadata_copy"]["held"]
 
 

@@ -146,7 +146,7 @@ def test_adopt_opens_it_with_all_that_shards_have(data):
             done = await adopt(node)
             assert (done.adopted, done.left) == (seen.adopted, ())
             said, *adopted = done.adopted
-            assert said.startswith("group 0: what could be read of it, ")
+            assert said.startswith("group 0: its readable part, ")
             assert len(adopted) == len(lost)
             await no_doubt(node)
             assert await all_rows(node) == EVERY_ROW
@@ -346,10 +346,10 @@ def test_it_stays_held_while_a_shard_does_not_serve(lived, tmp_path):
     async def run():
         async with a_node(data, two, strict=False) as node:
             assert (await adopt(node, is_dry=True)).left == ()
-            with pytest.raises(NotReady, match="shard 2 does not serve"):
+            with pytest.raises(NotReady, match="shard 2 is not serving"):
                 await adopt(node)
             (orphan,) = node.node.doubt.orphans
-            with pytest.raises(NotReady, match="shard 2 does not serve"):
+            with pytest.raises(NotReady, match="shard 2 is not serving"):
                 await ask(
                     node, topic_messages.ForgetOrphan(orphan.key.namespace, orphan.key.created)
                 )

@@ -47,7 +47,7 @@ def test_a_shard_that_is_not_counted_is_served_and_counted_again(stopped, tmp_pa
     async def run():
         async with a_node(data, TWO) as node:
             assert await served(node) == [rows_of(1), rows_of(2)]
-            assert "group 2 is one, too" in node.node.status()["steps"]["identity"]
+            assert "group 2 is also one" in node.node.status()["steps"]["identity"]
         assert file.read_bytes() == whole
 
     asyncio.run(run())

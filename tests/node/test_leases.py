@@ -43,7 +43,7 @@ def test_a_renewed_lease_counts_from_the_renewal():
 def test_a_lease_that_has_ended_cannot_be_renewed():
     table = a_table("a")
     for now in (10.0, 11.0):  # at its deadline too, though no tick has come yet
-        with pytest.raises(Refused, match="the lease has ended") as caught:
+        with pytest.raises(Refused, match="the lease expired") as caught:
             table.renew(an_id(0), 10 * SECOND, now=now)
         assert caught.value.code == "lease_unknown"
     assert table.expire(11.0) == [a_file("a")]
@@ -70,9 +70,9 @@ def test_a_file_of_two_leases_is_counted_once():
 @pytest.mark.parametrize("duration_ms", [-1, 0, 999, DURATION_MS_MAX + 1, 2**64 - 1])
 def test_no_lease_is_too_short_or_too_long(duration_ms):
     table = a_table("a")
-    with pytest.raises(BadRequest, match=r"a lease lasts 1,000 to 600,000 ms"):
+    with pytest.raises(BadRequest, match=r"a lease must last 1,000 to 600,000 ms"):
         table.check(an_id(9), duration_ms, 1)
-    with pytest.raises(BadRequest, match=r"a lease lasts 1,000 to 600,000 ms"):
+    with pytest.raises(BadRequest, match=r"a lease must last 1,000 to 600,000 ms"):
         table.renew(an_id(0), duration_ms, now=0.0)
 
 
@@ -83,14 +83,14 @@ def test_an_id_has_16_bytes(lease_id):
         lambda: a_table().renew(lease_id, SECOND, 0.0),
         lambda: a_table().release(lease_id),
     ):
-        with pytest.raises(BadRequest, match="a lease's id has 16 bytes"):
+        with pytest.raises(BadRequest, match="a lease ID must have 16 bytes"):
             refused()
 
 
 def test_there_is_a_bound_on_leases_but_not_for_one_that_is_taken_again(monkeypatch):
     monkeypatch.setattr(leases, "LEASE_COUNT_MAX", 2)
     table = a_table("a", "b")
-    with pytest.raises(Busy, match="2 leases are taken on this node"):
+    with pytest.raises(Busy, match="this node has reached its limit of 2 leases"):
         table.check(an_id(2), SECOND, 1)
     table.check(an_id(1), SECOND, 1)
     table.release(an_id(0))

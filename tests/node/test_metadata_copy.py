@@ -148,7 +148,7 @@ class TestReading:
         found = read_copy(life.disk.root, SOLO)
         assert found.copy is not None
         assert found.copy.newest.op == 1
-        assert found.flaw.startswith("behind op 1: entry header checksum")
+        assert found.flaw.startswith("after op 1: entry header checksum")
 
     def test_what_does_not_chain_is_not_read(self):
         life = Life(MemoryDisk())

@@ -113,18 +113,20 @@ class TestHealed:
 
 class TestHeld:
     def test_without_a_copy(self):
-        assert "no copy" in reasons(judge(head(10), None, NOTHING, {}))
+        assert "no readable copy" in reasons(judge(head(10), None, NOTHING, {}))
 
     def test_a_copy_short_of_the_head(self):
         said = reasons(judge(head(11), a_copy(10), NOTHING, SHARDS))
-        assert said == "the copy ends at op 10, and group 0 was at op 11"
+        assert said == "the copy ends at op 10, but group 0 was at op 11"
 
     def test_a_copy_of_another_history_than_the_head(self):
-        assert "another op 9" in reasons(judge(head(9, OTHER), a_copy(10), NOTHING, SHARDS))
+        assert "op 9 of the copy is not" in reasons(
+            judge(head(9, OTHER), a_copy(10), NOTHING, SHARDS)
+        )
 
     def test_a_copy_short_of_what_is_there(self):
         said = reasons(judge(None, a_copy(8), remains(10, is_whole=False), {}))
-        assert said == "the copy ends at op 8, and group 0 has op 10"
+        assert said == "the copy ends at op 8, but group 0 has op 10"
 
     def test_a_copy_short_of_what_was_durable_there(self):
         found = replace(NOTHING, reach=Op(12))
@@ -134,17 +136,17 @@ class TestHeld:
     @pytest.mark.parametrize("end", [8, 10])
     def test_a_copy_that_does_not_continue_group_0(self, is_whole, end):
         found = remains(end, chain=OTHER, is_whole=is_whole)
-        assert "op 8 of group 0 is another one" in reasons(
-            judge(None, a_copy(10), found, SHARDS)
-        )
+        assert "op 8 of group 0 differs" in reasons(judge(None, a_copy(10), found, SHARDS))
 
     def test_a_group_0_older_than_the_memory_of_the_copy(self):
         verdict = judge(head(10), a_copy(10, first=4), remains(3), SHARDS)
-        assert "older than all that the copy remembers" in reasons(verdict)
+        assert "older than the history of the copy" in reasons(verdict)
 
     def test_a_shard_ahead_of_the_copy(self):
         said = reasons(judge(head(10), a_copy(10), NOTHING, {GroupId(2): Revision(11)}))
-        assert said == "group 2 follows revision 11 of metadata, and the copy has revision 10"
+        assert (
+            said == "group 2 follows revision 11 of the metadata, but the copy has revision 10"
+        )
 
     def test_a_shard_that_did_not_start(self):
         said = reasons(judge(head(10), a_copy(10), NOTHING, {GroupId(1): None}))
@@ -152,4 +154,4 @@ class TestHeld:
 
     def test_a_damaged_copy_without_a_head(self):
         state = a_copy(10, flaw=Flaw("torn"))
-        assert "damaged behind op 10" in reasons(judge(None, state, NOTHING, SHARDS))
+        assert "damaged after op 10" in reasons(judge(None, state, NOTHING, SHARDS))

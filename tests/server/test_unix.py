@@ -108,7 +108,7 @@ def test_any_other_kind_of_file_is_left_alone(tmp_path, make):
         path = tmp_path / "node.sock"
         make(path)
         before = path.lstat()
-        with pytest.raises(BadConfig, match="is no socket"):
+        with pytest.raises(BadConfig, match="is not a socket"):
             await listen_unix(Ledger(), path, some_limits())
         assert (path.lstat().st_ino, path.lstat().st_mode) == (before.st_ino, before.st_mode)
 

@@ -312,7 +312,11 @@ def test_a_topic_that_is_made_again_gives_no_rows_to_the_old_table(tmp_path, log
 @pytest.mark.parametrize(
     ("options", "error", "said"),
     [
-        ({"name": "shop/oders"}, TopicUnknown, "no topic 'shop/oders'. Did you mean 'shop/or"),
+        (
+            {"name": "shop/oders"},
+            TopicUnknown,
+            "topic 'shop/oders' does not exist. Did you mean 'shop/or",
+        ),
         ({"columns": ["idd"]}, BadRequest, "there is no column 'idd'. Is it 'id'?"),
         ({"minPartition": "4"}, BadConfig, "minPartition: is no option of a table. Is it minP"),
         ({"startingOffsets": "latest"}, BadConfig, "startingOffsets: is no option of a table"),

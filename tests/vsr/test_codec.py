@@ -93,5 +93,5 @@ def test_bytes_under_a_good_checksum_that_are_no_message_are_named():
 
 def test_a_packet_that_nobody_would_read_is_not_made():
     entry = replace(an_entry(), body=bytes(PACKET_SIZE_MAX))
-    with pytest.raises(AssertionError, match="nobody would read it"):
+    with pytest.raises(AssertionError, match="peers would reject it"):
         encode_packet(envelope(vm.Exact((entry,))))

@@ -133,7 +133,10 @@ def test_a_start_view_that_contradicts_what_is_committed_halts_by_name():
     assert process is not None
     for effect in process.member.on_message(packet_to(host, view % 3, message)):
         if type(effect).__name__ == "Halt":
-            assert "has another op 2 than is committed" in effect.reason
+            assert (
+                f"op 2 in the log of view {view} differs from the committed one"
+                in effect.reason
+            )
             break
     else:
         raise AssertionError("no halt")

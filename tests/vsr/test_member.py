@@ -17,5 +17,5 @@ def test_a_hole_in_what_was_found_is_an_error_by_name(monkeypatch, lost):
     assert len(found) == 5
     boot.member_of(group.group, group.report, 64)
     monkeypatch.setattr(boot, "_found", lambda *_: [*found[:lost], *found[lost + 1 :]])
-    with pytest.raises(ChainBroken, match="does not go on from op 0"):
+    with pytest.raises(ChainBroken, match="does not continue from op 0"):
         boot.member_of(group.group, group.report, 64)

@@ -124,8 +124,8 @@ def test_every_cut_is_refused(value):
 @pytest.mark.parametrize(
     ("data", "text"),
     [
-        (b"", "ends behind the 0 bytes"),
-        (b"\xcf\0\0", "ends behind the 3 bytes"),
+        (b"", "ends after the 0 bytes"),
+        (b"\xcf\0\0", "ends after the 3 bytes"),
         (b"\xa5abc", "text of 5 bytes in 3"),
         (b"\xd9\x05abc", "text of 5 bytes in 3"),
         (b"\xc4\x05abc", "5 bytes in 3"),

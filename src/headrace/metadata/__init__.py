@@ -1,1 +1,1 @@
-"""The machine of streams, topics and schemas; pure. Start at `machine`."""
+"""The pure machine of streams, topics and schemas. Start at `machine`."""

@@ -1,4 +1,4 @@
-"""What `Adopt` makes of a state: a new one, with what shards have, or a refusal."""
+"""Applies `Adopt` to a state: a new state with the shards' orphans, or a refusal."""
 
 from collections.abc import Iterator, Sequence
 
@@ -33,7 +33,7 @@ from headrace.model.units import MILLISECOND, format_duration, format_size
 
 
 class _Unfit(Exception):
-    """Something that cannot be adopted: all of the command is refused."""
+    """Something cannot be adopted: the whole command is refused."""
 
     def __init__(self, what: str, flaw: str) -> None:
         super().__init__(what)
@@ -47,7 +47,7 @@ def adopt(
     checksum: bytes,
     limits: MetadataLimits,
 ) -> MetadataState | MetadataRefusal:
-    """Return the state behind the command. What is there already stays as it is."""
+    """Return the state after the command. Existing content is not changed."""
     counter = max(counter_of(state.revision), counter_of(command.floor)) + 1
     if counter > COUNTER_MAX or command.floor < 0:
         return refuse(
@@ -73,14 +73,14 @@ def adopt(
 
 
 class _Adoption:
-    """Streams and topics as they become."""
+    """The streams and topics of the new state."""
 
     def __init__(
         self, state: MetadataState, revision: Revision, timestamp: int, limits: MetadataLimits
     ) -> None:
         self.state, self.revision = state, revision
         self.timestamp, self.limits = timestamp, limits
-        # A record of a plain count may be of another history than what shards have.
+        # A record of an unstamped revision may be of another history than the shards'.
         sure = {
             namespace: tuple(one for one in lives if one < 0 or is_stamped(one))
             for namespace, lives in state.deleted.items()
@@ -90,7 +90,7 @@ class _Adoption:
         self.topics: dict[tuple[StreamId, TopicId], TopicMetadata] = dict(state.topics)
 
     def end(self, wanted: AdoptedEnd) -> None:
-        """Delete a topic, with records; one that is another by now stays."""
+        """Delete a topic, with records; a different topic with this ID is kept."""
         key = (wanted.stream_id, wanted.topic_id)
         topic = self.topics.get(key)
         if topic is None or topic.created != wanted.created:
@@ -98,7 +98,7 @@ class _Adoption:
         del self.topics[key]
         for one in topic.partitions:
             if not is_stamped(one.created):
-                continue  # its shard has closed it, and nothing else is told by a plain count
+                continue  # its shard has closed it; an unstamped revision proves no more
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
             record_deletion(self.deleted, namespace, one.created)
 
@@ -207,7 +207,7 @@ class _Adoption:
         return created >= 1 and counter_of(created) < counter_of(self.revision)
 
     def suspend_retention(self) -> None:
-        """Keep all rows: what metadata knows of retention may be of an earlier moment."""
+        """Keep all rows: the recorded retention may be out of date."""
         for key, topic in self.topics.items():
             self.topics[key] = msgspec.structs.replace(topic, retention=FOREVER)
 
@@ -223,7 +223,7 @@ def suspended(name: str, age_ms: int | None, size: int | None) -> str:
     limits = [] if age_ms is None else [format_duration(age_ms * MILLISECOND)]
     limits += [] if size is None else [format_size(size)]
     return (
-        "all its rows, as its retention may be outdated. "
+        "all its rows, as its recorded retention may be out of date. "
         f"`headrace topic alter {name} --retention {','.join(limits)}` restores it"
     )
 
@@ -231,6 +231,6 @@ def suspended(name: str, age_ms: int | None, size: int | None) -> str:
 def _dense(
     found: dict[PartitionId, Revision], count: int, revision: Revision
 ) -> Iterator[TopicPartition]:
-    """Give all partitions up to the highest; one that nobody has is new and empty."""
+    """Yield all partitions up to the highest; missing ones are new and empty."""
     for number in map(PartitionId, range(count)):
         yield TopicPartition(number, found.get(number, revision))

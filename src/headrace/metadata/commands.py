@@ -1,10 +1,10 @@
-"""What changes metadata, as bytes: an operation in the entry's header, and a body.
+"""The metadata commands as bytes: an operation in the entry's header, and a body.
 
     body := [field, …]
 
-The body is one msgpack array with exactly the command's fields, in the order of this page. A
-command never changes: another field is another operation. All that depends on where a command
-came from (the shard, the life of the topic it is meant for) is a field, filled by the primary.
+The body is one msgpack array of exactly the command's fields, in the order below. A command
+never changes: a different field needs a new operation. Everything that depends on the origin of
+a command (the shard, the life of its topic) is a field, set by the primary.
 """
 
 from typing import ClassVar, Final, get_args
@@ -16,18 +16,18 @@ from headrace.metadata.state import MetadataValue, RetentionLimits
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace, PartitionId, StreamId, TopicId
 
-OPERATION_FIRST: Final = 16  # those below belong to the group itself, and are not commands
+OPERATION_FIRST: Final = 16  # lower ones belong to the group itself, and are not commands
 
 
 class CreateStream(MetadataValue, frozen=True):
-    """Make an empty stream under the lowest free id."""
+    """Create an empty stream with the lowest free ID."""
 
     operation: ClassVar[int] = 16
     name: str
 
 
 class DeleteStream(MetadataValue, frozen=True):
-    """Remove a stream; one with topics only if that was said."""
+    """Delete a stream; with topics only if `with_topics` is set."""
 
     operation: ClassVar[int] = 17
     name: str
@@ -35,7 +35,7 @@ class DeleteStream(MetadataValue, frozen=True):
 
 
 class CreateTopic(MetadataValue, frozen=True):
-    """Make a topic under the lowest free id, with its first schema and partitions."""
+    """Create a topic with the lowest free ID, its first schema and its partitions."""
 
     operation: ClassVar[int] = 18
     stream: str
@@ -48,14 +48,14 @@ class CreateTopic(MetadataValue, frozen=True):
 
 
 class AlterTopic(MetadataValue, frozen=True):
-    """Change what is named, keep the rest: two changes of different things do not collide."""
+    """Change only the given settings, so that changes of different settings do not conflict."""
 
     operation: ClassVar[int] = 19
     stream: str
     topic: str
     created: Revision
-    retention: RetentionLimits | None  # None: as it is
-    options: tuple[tuple[str, str | None], ...]  # None: without this option
+    retention: RetentionLimits | None  # None: unchanged
+    options: tuple[tuple[str, str | None], ...]  # None: remove this option
 
 
 class AddPartitions(MetadataValue, frozen=True):
@@ -72,7 +72,7 @@ class AddPartitions(MetadataValue, frozen=True):
 class AddSchema(MetadataValue, frozen=True):
     """Add schema `version`, which the primary has checked against `version - 1`.
 
-    `created` and `version` hold that check true until apply: a race or a repeat is refused.
+    `created` and `version` keep that check valid until apply: a race or a repeat is refused.
     """
 
     operation: ClassVar[int] = 21
@@ -84,7 +84,7 @@ class AddSchema(MetadataValue, frozen=True):
 
 
 class DeleteTopic(MetadataValue, frozen=True):
-    """Remove a topic; `created` keeps a late repeat from removing its successor."""
+    """Delete a topic; `created` keeps a late repeat from deleting its successor."""
 
     operation: ClassVar[int] = 22
     stream: str
@@ -93,9 +93,9 @@ class DeleteTopic(MetadataValue, frozen=True):
 
 
 class Level(MetadataValue, frozen=True):
-    """Begin with the rules of a level: entries before this one keep those that they had.
+    """Switch to the rules of a level: earlier entries keep their old rules.
 
-    Every new log begins with it; of an older one the first start of a release that knows the
+    Every new log begins with it; in an older log, the first start of a release that knows the
     level proposes it.
     """
 
@@ -112,21 +112,21 @@ class ForgetLife(MetadataValue, frozen=True):
 
 
 class AdoptedStream(MetadataValue, frozen=True):
-    """A stream under the id that it had, where it is gone."""
+    """A lost stream, with its old ID."""
 
     id: StreamId
     name: str
 
 
 class AdoptedPartition(MetadataValue, frozen=True):
-    """A partition in the life that its shard has."""
+    """A partition, in the life that its shard has."""
 
     id: PartitionId
     created: Revision
 
 
 class AdoptedTopic(MetadataValue, frozen=True):
-    """A topic under the ids that it had, in the life that its shard has."""
+    """A lost topic with its old IDs, in the life that its shard has."""
 
     stream_id: StreamId
     id: TopicId
@@ -134,21 +134,21 @@ class AdoptedTopic(MetadataValue, frozen=True):
     created: Revision
     shard: GroupId
     schemas: tuple[bytes, ...]  # from version 1 on
-    partitions: tuple[AdoptedPartition, ...]  # by id; those between are made new
+    partitions: tuple[AdoptedPartition, ...]  # by ID; gaps are filled with new ones
 
 
 class AdoptedMore(MetadataValue, frozen=True):
-    """What a shard has of a topic that metadata knows in part."""
+    """The parts of a topic that a shard has but metadata has lost."""
 
     stream_id: StreamId
     topic_id: TopicId
     created: Revision
-    schemas: tuple[bytes, ...]  # behind those that are known
-    partitions: tuple[AdoptedPartition, ...]  # behind those that are known, by id
+    schemas: tuple[bytes, ...]  # following the known ones
+    partitions: tuple[AdoptedPartition, ...]  # following the known ones, by ID
 
 
 class AdoptedEnd(MetadataValue, frozen=True):
-    """A topic whose deletion its shard has followed, and metadata has lost."""
+    """A topic whose deletion its shard has applied, but metadata has lost."""
 
     stream_id: StreamId
     topic_id: TopicId
@@ -156,16 +156,16 @@ class AdoptedEnd(MetadataValue, frozen=True):
 
 
 class Adopt(MetadataValue, frozen=True):
-    """Take what shards have for metadata's own, as an operator decided.
+    """Adopt the shards' orphans into the metadata, as an operator decided.
 
-    The revision rises above `floor`, the newest of any shard, and what was remembered of the
-    history ends: from here on it is that of all of them. The log is at level 2 after it, and no
-    topic has a limit of retention: what was known of that may be of an earlier moment.
+    The revision rises above `floor`, the newest of any shard, and the recorded history is
+    reset: from here on, all shards share one history. Afterwards the log is at level 2, and no
+    topic has a retention limit, since the recorded limits may be out of date.
     """
 
     operation: ClassVar[int] = 25
     floor: Revision
-    ended: tuple[AdoptedEnd, ...]  # first: their ids may be those of what follows
+    ended: tuple[AdoptedEnd, ...]  # first: the others may reuse their IDs
     streams: tuple[AdoptedStream, ...]
     topics: tuple[AdoptedTopic, ...]
     more: tuple[AdoptedMore, ...]
@@ -184,13 +184,13 @@ def encode(command: Command) -> bytes:
 
 
 def decode(operation: int, body: bytes | bytearray | memoryview) -> Command | MetadataRefusal:
-    """Read a command from any bytes. The library's own words stay out of the result."""
+    """Decode a command from untrusted bytes. The result never contains library messages."""
     decoder = _DECODERS.get(operation)
     if decoder is None:
         return refuse(MetadataCode.OPERATION_UNKNOWN, operation=operation)
     try:
         command: Command = decoder.decode(body)
-    # msgspec lets the error of a string that is not UTF-8 pass as it is.
+    # msgspec passes on the error of a string that is not valid UTF-8.
     except (msgspec.DecodeError, UnicodeDecodeError):
         return refuse(MetadataCode.MALFORMED, operation=operation)
     return command

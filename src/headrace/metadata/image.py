@@ -4,7 +4,7 @@
               [consumer group, …], [user, …], [permission, …], [[namespace, created], …],
               [[op, checksum, revision], …]]
 
-One msgpack array; streams by id, topics by stream id and id, the three lists behind them empty.
+One msgpack array; streams by id, topics by stream id and id, the next three lists are empty.
 Deleted lives, by namespace, and the newest entries that changed anything, by op, come last,
 from format 2 on. The format is the level.
 Equal states have equal bytes, whatever happened before. Full story in docs/formats/metadata.md.
@@ -28,10 +28,10 @@ from headrace.metadata.state import (
 from headrace.model.ids import Revision
 from headrace.model.namespace import DEFAULT_STREAM, Namespace, NamespaceLayout
 
-FORMAT: Final = 2  # equal to the level of the rules by which the state was made
+FORMAT: Final = 2  # equal to the level of the rules that produced the state
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
 CHECKSUM_SIZE: Final = 16  # of an entry
-_PLACE = "metadata image"  # it has no path of its own: a snapshot holds it
+_PLACE = "metadata image"  # in place of a path, since a snapshot contains it
 
 
 class _MetadataOpening(msgspec.Struct, array_like=True):
@@ -63,7 +63,7 @@ _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
 
 
 def genesis(layout: NamespaceLayout) -> MetadataState:
-    """Return the state before op 1: the default stream, so that plain names have a place."""
+    """Return the state before op 1: only the default stream, for unqualified names."""
     state = MetadataState(layout, Revision(0), {}, {})
     state.add_stream(DEFAULT_STREAM, created_at=0)
     return state
@@ -91,7 +91,7 @@ def encode(state: MetadataState) -> bytes:
 
 
 def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
-    """Read an image; raise Corrupt on one that `encode` does not write."""
+    """Decode an image; raise Corrupt if `encode` would not produce it."""
     image = _read(data)
     flaw = _flaw(image, layout)
     if flaw is not None:
@@ -106,10 +106,10 @@ def decode(data: bytes, layout: NamespaceLayout) -> MetadataState:
         image.lineage if isinstance(image, _MetadataImage) else (),
     )
     if any(state.is_deleted(key, one.created) for key, one in state.target().items()):
-        raise CorruptFile("a partition was deleted, and is there", path=_PLACE)
-    # Also finds ids that are there twice or out of order, and numbers in a wider form.
+        raise CorruptFile("a deleted partition is still present", path=_PLACE)
+    # Also detects duplicate or unordered IDs, and non-canonical numbers.
     if encode(state) != data:
-        raise CorruptFile("not the one way to write this state", path=_PLACE)
+        raise CorruptFile("not the canonical encoding of this state", path=_PLACE)
     return state
 
 
@@ -129,22 +129,22 @@ def _read(data: bytes) -> _FirstImage:
         image: _FirstImage = decoder.decode(data)
         return image
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise CorruptFile(f"cannot be read: {error}", path=_PLACE) from error
+        raise CorruptFile(f"cannot be decoded: {error}", path=_PLACE) from error
 
 
 def _flaw(image: _FirstImage, layout: NamespaceLayout) -> str | None:
-    """Say what would break the indexes; everything else is a value that can be shown."""
+    """Return a flaw that would break the indexes; other values are harmless."""
     stream_ids = {stream.id for stream in image.streams}
     if len({stream.name for stream in image.streams}) != len(image.streams):
-        return "two streams have one name"
+        return "two streams have the same name"
     if len({(topic.stream_id, topic.name) for topic in image.topics}) != len(image.topics):
-        return "two topics of a stream have one name"
+        return "two topics of a stream have the same name"
     if not all(0 <= stream_id <= layout.stream_id_max for stream_id in stream_ids):
         return "a stream id has too many bits for this cluster"
     for topic in image.topics:
         flaw = _topic_flaw(topic, layout)
         if topic.stream_id not in stream_ids:
-            flaw = "its stream is not there"
+            flaw = "its stream does not exist"
         if flaw is not None:
             return f"topic {topic.name!r}: {flaw}"
     if not all(layout.holds(each) for each, _ in getattr(image, "deleted", ())):
@@ -155,9 +155,9 @@ def _flaw(image: _FirstImage, layout: NamespaceLayout) -> str | None:
 def _lineage_flaw(lineage: Sequence[Change]) -> str | None:
     ops = [change.op for change in lineage]
     if len(lineage) > LINEAGE_MAX or ops != sorted(set(ops)):
-        return "the entries that it remembers are too many, or out of order"
+        return "its lineage has too many entries, or is out of order"
     if any(len(change.checksum) != CHECKSUM_SIZE for change in lineage):
-        return f"an entry that it remembers has no checksum of {CHECKSUM_SIZE} bytes"
+        return f"an entry of its lineage has no checksum of {CHECKSUM_SIZE} bytes"
     return None
 
 
@@ -165,11 +165,11 @@ def _topic_flaw(topic: TopicMetadata, layout: NamespaceLayout) -> str | None:
     if not 0 <= topic.id <= layout.topic_id_max:
         return "its id has too many bits for this cluster"
     if not _dense([each.id for each in topic.partitions], first=0):
-        return "its partitions do not count from 0"
+        return "its partitions are not numbered from 0"
     if topic.partitions[-1].id > layout.partition_id_max:
         return "a partition id has too many bits for this cluster"
     if not _dense([each.id for each in topic.schemas], first=1):
-        return "its schema versions do not count from 1"
+        return "its schema versions are not numbered from 1"
     return None
 
 

@@ -1,12 +1,12 @@
-"""The metadata machine: runs commands in the order of group 0's log, on every replica alike.
+"""The metadata machine: applies commands in the order of group 0's log, deterministically.
 
-`revision` rises by one with each change of what shards must hold: a topic created or deleted, a
-stream deleted with topics, partitions added, a life forgotten. A new schema version counts too:
-it decides which batches partitions accept, so it must reach the shards' logs, and reconcilers
-wake on `revision`. So does another retention, from level 2 on: a shard that has followed it
-tells metadata of an earlier moment, whose retention would remove rows that are to stay. And so
-does that level itself, where there were changes before it. Empty streams and options change
-nothing there and leave it.
+`revision` rises by one with each change that affects shards: a topic created or deleted, a
+stream deleted with topics, partitions added, a life forgotten. A new schema version counts,
+too: it decides which batches partitions accept, so it must reach the shards' logs, and
+reconcilers wake on `revision`. So does a change of retention, from level 2 on: a shard that has
+followed it exposes older metadata, whose retention might remove rows that should be kept. So
+does that level itself, if there were changes before it. Empty streams and options do not affect
+shards, and do not raise it.
 """
 
 from collections.abc import Sequence
@@ -68,7 +68,7 @@ class MetadataMachine:
 
     layout: NamespaceLayout
     state: MetadataState = field(init=False)
-    _checksum: bytes = b""  # of the entry that is applied
+    _checksum: bytes = b""  # of the entry being applied
     limits: MetadataLimits = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,9 +83,9 @@ class MetadataMachine:
         op: Op,
         checksum: bytes,
     ) -> Result:
-        """Run one committed entry; whatever the bytes, answer with a result.
+        """Apply one committed entry. Any bytes yield a result.
 
-        `timestamp` is the entry's: the only time that this machine knows.
+        `timestamp` is the entry's: the machine has no other clock.
         """
         if operation < OPERATION_FIRST:
             return Unchanged()
@@ -121,17 +121,17 @@ class MetadataMachine:
         return result
 
     def snapshot(self) -> bytes:
-        """Return the state now, as an image."""
+        """Return the current state as an image."""
         return image.encode(self.state)
 
     def restore(self, data: bytes | None) -> None:
-        """Become an image's state; None is the state before op 1. Raise Corrupt, unchanged."""
+        """Load an image; None is the state before op 1. On Corrupt, nothing changes."""
         self.state = (
             image.genesis(self.layout) if data is None else image.decode(data, self.layout)
         )
 
     def digest(self) -> bytes:
-        """Return 16 bytes that are equal on replicas with equal state, and only there."""
+        """Return a 16-byte digest of the state."""
         return xxh3_128_digest(self.snapshot())
 
     def _create_stream(self, command: CreateStream, timestamp: int) -> Result:
@@ -187,7 +187,7 @@ class MetadataMachine:
         return Created(created, stream.id, topic.id)
 
     def judge_new(self, command: CreateTopic) -> MetadataRefusal | None:
-        """Say why there cannot be such a topic, whether its stream is there or not."""
+        """Return why this topic cannot be created, even if its stream does not exist yet."""
         refused = rules.name("topic", command.name)
         if refused is not None:
             return refused
@@ -211,7 +211,7 @@ class MetadataMachine:
         )
 
     def judge(self, commands: Sequence[Command]) -> MetadataRefusal | None:
-        """Say why one of them would be refused, behind a Level where that is missing."""
+        """Return why one of the commands would be refused, after a Level if that is missing."""
         twin = MetadataMachine(self.layout, _checksum=bytes(image.CHECKSUM_SIZE))
         twin.limits = self.limits
         twin.restore(self.snapshot())
@@ -241,7 +241,7 @@ class MetadataMachine:
         return result
 
     def _find(self, command: TopicChange) -> TopicMetadata | MetadataRefusal:
-        """Return the very topic that is meant, not another life of its name."""
+        """Return the topic in the requested life, not another one with its name."""
         if self.state.stream(command.stream) is None:
             return _stream_unknown(command.stream)
         topic = self.state.topic(command.stream, command.topic)
@@ -313,7 +313,7 @@ class MetadataMachine:
             return refuse(MetadataCode.LEVEL_UNKNOWN, max=LEVEL, found=command.number)
         before, self.state.level = self.state.level, max(self.state.level, command.number)
         if before < self.state.level and self.state.revision > 0:
-            self._rise()  # a shard that follows it is known to be of this history
+            self._rise()  # a shard that follows it proves that it is of this history
         return Levelled(self.state.level)
 
     def _forget_life(self, command: ForgetLife) -> Result:
@@ -350,7 +350,7 @@ class MetadataMachine:
 
 
 def _judge_version(topic: TopicMetadata, command: AddSchema) -> MetadataRefusal | None:
-    """Refuse what is not the next version; a repeat of one that is there has its own name."""
+    """Refuse any version but the next; a repeat of an existing one has its own code."""
     known = len(topic.schemas)
     if command.version == known + 1:
         return None

@@ -1,7 +1,7 @@
-"""What became of a command: a closed list of values, equal on every replica.
+"""Results of commands: a closed set of values, equal on every replica.
 
-A refusal is a result like any other: it commits, and it changes nothing. Its words are not part
-of it: replicas of two releases may word it differently and must still be equal.
+A refusal is a normal result: it commits, and it changes nothing. Its message is not part of it:
+replicas of different releases may word it differently and must still be equal.
 """
 
 from enum import StrEnum
@@ -15,7 +15,7 @@ from headrace.model.revisions import shown
 
 
 class MetadataCode(StrEnum):
-    """Why a command was refused. A name never changes its meaning, and none is used again."""
+    """Why a command was refused. A name never changes its meaning, and is never reused."""
 
     MALFORMED = "malformed"
     OPERATION_UNKNOWN = "operation_unknown"
@@ -44,41 +44,40 @@ class MetadataCode(StrEnum):
 
 
 MESSAGES: dict[MetadataCode, str] = {
-    MetadataCode.MALFORMED: "the body of operation {operation} cannot be read",
-    MetadataCode.OPERATION_UNKNOWN: "the metadata machine knows no operation {operation}",
-    MetadataCode.BAD_NAME: "{name!r} is no name for a {what}",
-    MetadataCode.BAD_SCHEMA: "a schema has 1 to {max} bytes, this one {size}",
-    MetadataCode.BAD_PARTITION_COUNT: "{count} is no number of partitions",
-    MetadataCode.BAD_SHARD: "group {shard} carries no partitions",
-    MetadataCode.BAD_RETENTION: "{value} is no {what} to keep",
+    MetadataCode.MALFORMED: "cannot decode the body of operation {operation}",
+    MetadataCode.OPERATION_UNKNOWN: "unknown metadata operation {operation}",
+    MetadataCode.BAD_NAME: "{name!r} is not a valid {what} name",
+    MetadataCode.BAD_SCHEMA: "a schema must have 1 to {max} bytes, got {size}",
+    MetadataCode.BAD_PARTITION_COUNT: "{count} is not a valid number of partitions",
+    MetadataCode.BAD_SHARD: "group {shard} cannot hold partitions",
+    MetadataCode.BAD_RETENTION: "{value} is not a valid retention {what}",
     MetadataCode.BAD_OPTION: "option {name!r} {flaw}",
-    MetadataCode.STREAM_EXISTS: "stream {stream!r} is there already",
-    MetadataCode.STREAM_UNKNOWN: "there is no stream {stream!r}",
+    MetadataCode.STREAM_EXISTS: "stream {stream!r} already exists",
+    MetadataCode.STREAM_UNKNOWN: "stream {stream!r} does not exist",
     MetadataCode.STREAM_NOT_EMPTY: "stream {stream!r} still has {topic_count} topics",
-    MetadataCode.STREAM_PERMANENT: "stream {stream!r} is always there; delete its topics "
+    MetadataCode.STREAM_PERMANENT: "stream {stream!r} cannot be deleted; delete its topics "
     "instead",
-    MetadataCode.TOPIC_EXISTS: "topic {topic!r} is there already, created at revision "
-    "{created}",
-    MetadataCode.TOPIC_UNKNOWN: "there is no topic {topic!r} in stream {stream!r}",
-    MetadataCode.RECREATED: "topic {topic!r} was deleted and created again: "
-    "meant for revision {expected}, found {found}",
+    MetadataCode.TOPIC_EXISTS: "topic {topic!r} already exists, created at revision {created}",
+    MetadataCode.TOPIC_UNKNOWN: "topic {topic!r} does not exist in stream {stream!r}",
+    MetadataCode.RECREATED: "topic {topic!r} was deleted and recreated: "
+    "expected revision {expected}, found {found}",
     MetadataCode.PARTITIONS_NOT_NEXT: "the next partition of topic {topic!r} is {found}, "
     "not {expected}",
     MetadataCode.SCHEMA_NOT_NEXT: "the next schema version of topic {topic!r} is {found}, "
     "not {expected}",
-    MetadataCode.SCHEMA_REPEATED: "topic {topic!r} has this very schema as version {version} "
-    "already",
-    MetadataCode.LIMIT_REACHED: "there can be at most {max} {what}",
-    MetadataCode.LEVEL_UNKNOWN: "level {found} is not known; the highest is {max}",
+    MetadataCode.SCHEMA_REPEATED: "topic {topic!r} already has this schema as version "
+    "{version}",
+    MetadataCode.LIMIT_REACHED: "the limit of {max} {what} is reached",
+    MetadataCode.LEVEL_UNKNOWN: "unknown level {found}; the highest is {max}",
     MetadataCode.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
-    MetadataCode.NAMESPACE_UNKNOWN: "{namespace:x} is no namespace of this cluster",
+    MetadataCode.NAMESPACE_UNKNOWN: "{namespace:x} is not a valid namespace in this cluster",
     MetadataCode.LIFE_WANTED: "partition {namespace:x} of revision {created} belongs to a "
     "topic",
     MetadataCode.NOT_ADOPTED: "{what} cannot be adopted: {flaw}",
 }
 
 
-# Fields that are revisions: people see how many changes there were.
+# Fields that are revisions: messages show only their change count.
 _REVISIONS: Final[dict[MetadataCode, frozenset[str]]] = {
     MetadataCode.TOPIC_EXISTS: frozenset({"created"}),
     MetadataCode.RECREATED: frozenset({"expected", "found"}),
@@ -91,7 +90,7 @@ class _Result(msgspec.Struct, frozen=True):
 
 
 class Created(_Result, frozen=True):
-    """A stream, or, with a topic id, a topic, whose `created` is `revision`."""
+    """A stream was created; with a topic ID, a topic, whose `created` is `revision`."""
 
     revision: Revision
     stream_id: StreamId
@@ -99,7 +98,7 @@ class Created(_Result, frozen=True):
 
 
 class Altered(_Result, frozen=True):
-    """A topic that has other settings, more partitions or one more schema version."""
+    """A topic has new settings, more partitions or one more schema version."""
 
     revision: Revision
     stream_id: StreamId
@@ -107,7 +106,7 @@ class Altered(_Result, frozen=True):
 
 
 class Deleted(_Result, frozen=True):
-    """A topic, or, without a topic id, a stream with all that it held."""
+    """A topic was deleted; without a topic ID, a stream with all its content."""
 
     revision: Revision
     stream_id: StreamId
@@ -115,19 +114,19 @@ class Deleted(_Result, frozen=True):
 
 
 class Levelled(_Result, frozen=True):
-    """The log is at this level now, or was before."""
+    """The log is at this level now, or already was."""
 
     level: int
 
 
 class Forgotten(_Result, frozen=True):
-    """There is a record of deletion for a life, or for a later one in its place."""
+    """A deletion is recorded for a life, or for a later one in its place."""
 
     revision: Revision
 
 
 class Adopted(_Result, frozen=True):
-    """What shards have is metadata's own now."""
+    """The shards' orphans now belong to the metadata."""
 
     revision: Revision
 
@@ -136,7 +135,7 @@ class MetadataRefusal(_Result, frozen=True):
     """Nothing changed, and repeating the command against this state changes nothing."""
 
     code: MetadataCode
-    fields: dict[str, int | str]  # what the message of `code` names, in that order
+    fields: dict[str, int | str]  # named in the message of `code`, in that order
 
     @property
     def message(self) -> str:
@@ -149,7 +148,7 @@ class MetadataRefusal(_Result, frozen=True):
 
 
 class Unchanged(_Result, frozen=True):
-    """An operation of the group itself, such as a Seal: not for this machine to judge."""
+    """An operation of the group itself, such as a Seal: not handled by this machine."""
 
 
 Result = (

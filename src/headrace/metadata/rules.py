@@ -1,7 +1,7 @@
-"""What a command may say, and how much there may be: checks that answer None or a refusal.
+"""Validation and limits of commands: each check returns None or a refusal.
 
-They look at values alone and change nothing. Equal on every replica: the limits come from the
-cluster's identity and from constants; what an operator configures, the primary checks before.
+The checks are pure and equal on every replica: the limits come from the cluster's identity and
+from constants. Configured limits are checked by the primary beforehand.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from headrace.metadata.state import RetentionLimits
 from headrace.model.namespace import NAME_SIZE_MAX, NamespaceLayout, is_name
 
 # Each node keeps a row for every stream, topic and partition in memory and in each image. These
-# are far above what was measured, and low enough that a runaway loop fills no memory.
+# limits are far above measured use, and low enough that a runaway loop cannot fill the memory.
 STREAMS_MAX: Final = 4_096
 TOPICS_PER_STREAM_MAX: Final = 65_536
 PARTITIONS_PER_TOPIC_MAX: Final = 16_384
@@ -30,7 +30,7 @@ RETENTION_MAX: Final = 2**63 - 1  # whatever is added to it stays within a u64
 
 @dataclass(frozen=True, slots=True)
 class MetadataLimits:
-    """How much there may be of what the namespace counts, and of all partitions together."""
+    """Limits on everything numbered in the namespace, and on the total of partitions."""
 
     streams_max: int
     topics_per_stream_max: int
@@ -39,7 +39,7 @@ class MetadataLimits:
 
     @classmethod
     def of(cls, layout: NamespaceLayout) -> "MetadataLimits":
-        """Return the lower of what has ids and what the constants allow."""
+        """Return the lower of the available IDs and the constants."""
         return cls(
             min(STREAMS_MAX, layout.stream_id_max + 1),
             min(TOPICS_PER_STREAM_MAX, layout.topic_id_max + 1),
@@ -47,17 +47,17 @@ class MetadataLimits:
         )
 
     def stream(self, stream_count: int) -> MetadataRefusal | None:
-        """Judge one more stream."""
+        """Check one more stream."""
         return _at_most(self.streams_max, stream_count + 1, "streams")
 
     def topic(self, topic_count: int) -> MetadataRefusal | None:
-        """Judge one more topic in a stream."""
+        """Check one more topic in a stream."""
         return _at_most(self.topics_per_stream_max, topic_count + 1, "topics in a stream")
 
     def partitions(
         self, added: int, *, present: int, everywhere: int
     ) -> MetadataRefusal | None:
-        """Judge `added` more in a topic that has `present`, among all there are."""
+        """Check `added` more in a topic with `present`, and `everywhere` in total."""
         if added < 1:
             return refuse(MetadataCode.BAD_PARTITION_COUNT, count=added)
         limit = self.partitions_per_topic_max
@@ -67,7 +67,7 @@ class MetadataLimits:
 
 
 def schema_count(count: int) -> MetadataRefusal | None:
-    """Judge a topic with `count` schema versions."""
+    """Check a topic with `count` schema versions."""
     return _at_most(SCHEMAS_PER_TOPIC_MAX, count, "schema versions of a topic")
 
 
@@ -82,7 +82,7 @@ def schema(data: bytes) -> MetadataRefusal | None:
 
 
 def shard(number: int) -> MetadataRefusal | None:
-    """Judge a group: 0 is the metadata group itself. Whether it exists, the primary knows."""
+    """Check a group number: 0 is the metadata group. The primary checks that it exists."""
     return None if 1 <= number <= SHARD_MAX else refuse(MetadataCode.BAD_SHARD, shard=number)
 
 
@@ -94,7 +94,7 @@ def retention(wanted: RetentionLimits) -> MetadataRefusal | None:
 
 
 def options(wanted: Sequence[tuple[str, str | None]]) -> MetadataRefusal | None:
-    """Judge options in a command. What they mean, the node knows."""
+    """Check the options of a command. The node knows their meaning."""
     seen: set[str] = set()
     for key, value in wanted:
         flaw = _option_flaw(key, value, seen)
@@ -105,12 +105,12 @@ def options(wanted: Sequence[tuple[str, str | None]]) -> MetadataRefusal | None:
 
 
 def option_count(count: int) -> MetadataRefusal | None:
-    """Judge a topic with `count` options."""
+    """Check a topic with `count` options."""
     return _at_most(OPTIONS_PER_TOPIC_MAX, count, "options of a topic")
 
 
 def shown(text: str) -> str:
-    """Return as much of a name from anywhere as a result may carry."""
+    """Truncate an untrusted name to the size allowed in a result."""
     return text[:NAME_SIZE_MAX]
 
 

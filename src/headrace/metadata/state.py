@@ -1,4 +1,4 @@
-"""What the metadata machine knows: streams and topics, as frozen values and their indexes.
+"""The state of the metadata machine: streams and topics, as frozen values with indexes.
 
 The values are arrays in the image, field by field in this order: docs/formats/metadata.md.
 """
@@ -20,21 +20,21 @@ from headrace.model.namespace import (
 )
 from headrace.model.revisions import Order, compare, counter_of, is_stamped, stamp
 
-LINEAGE_MAX: Final = 1_024  # entries that are remembered
-# Lives of one namespace that are recorded as deleted. A shard that lags behind more of them has
-# an orphan, which is kept, and not a life that goes.
+LINEAGE_MAX: Final = 1_024  # entries in the recorded history
+# Deleted lives recorded per namespace. A shard that lags behind by more of them has an orphan,
+# which is kept, not a life to remove.
 DELETED_MAX: Final = 64
 # The newest rules that this release knows, see `commands.Level`: deletions are recorded,
-# revisions are stamped and rise with retention, entries are remembered.
+# revisions are stamped and rise with retention, the history of entries is recorded.
 LEVEL: Final = 2
 
 
 class MetadataValue(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
-    """A value that is an array of its fields in bytes; one with more or fewer is not it."""
+    """A value encoded as an array of exactly its fields."""
 
 
 class RetentionLimits(MetadataValue, frozen=True):
-    """How long and how much of each partition is kept; None: without end."""
+    """How long and how much of each partition is kept; None: unlimited."""
 
     age_ms: int | None
     size: int | None  # bytes of one partition
@@ -48,7 +48,7 @@ class SchemaVersion(MetadataValue, frozen=True):
 
     id: int  # dense from 1 within its topic: 0 in an entry means no schema
     data: bytes  # an Arrow schema message, as IPC
-    revision: Revision  # at which it came
+    revision: Revision  # at which it was added
     added_at: int  # microseconds
 
 
@@ -64,7 +64,7 @@ class Stream(MetadataValue, frozen=True):
 
     id: StreamId
     name: str
-    created_at: int  # microseconds; 0 for the default stream, which was always there
+    created_at: int  # microseconds; 0 for the default stream, which always exists
 
 
 class TopicMetadata(MetadataValue, frozen=True):
@@ -88,7 +88,7 @@ class TopicMetadata(MetadataValue, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class MetadataTarget:
-    """What committed metadata wants of one partition: all that a reconciler compares."""
+    """The committed target of one partition: everything that a reconciler compares."""
 
     created: Revision
     topic_created: Revision
@@ -97,7 +97,7 @@ class MetadataTarget:
 
 
 class Change(MetadataValue, frozen=True):
-    """One entry that changed metadata. `revision` is that behind it."""
+    """One entry that changed metadata, and the `revision` after it."""
 
     op: Op
     checksum: bytes
@@ -106,7 +106,7 @@ class Change(MetadataValue, frozen=True):
 
 @dataclass(slots=True)
 class FreeIds:
-    """Hands out the lowest id that is not in use. A function of the ids in use alone."""
+    """Allocates the lowest free ID. Depends only on the IDs in use."""
 
     next: int = 0  # no id from here on is in use
     _gaps: list[int] = field(default_factory=list)  # a heap of the free ids below `next`
@@ -131,7 +131,7 @@ class FreeIds:
 
 @dataclass(slots=True)
 class _Folder:
-    """What a stream holds, by name."""
+    """The content of a stream, by name."""
 
     topic_ids: dict[str, TopicId] = field(default_factory=dict)
     free: FreeIds = field(default_factory=FreeIds)
@@ -139,18 +139,18 @@ class _Folder:
 
 @dataclass(slots=True)
 class MetadataState:
-    """Every stream and topic, and how to find them. Queries change nothing."""
+    """All streams and topics, with indexes. Queries change nothing."""
 
     layout: NamespaceLayout
     revision: Revision
     streams: dict[StreamId, Stream]
     topics: dict[tuple[StreamId, TopicId], TopicMetadata]
     level: int = 1
-    # The lives that were deleted under a namespace, in that order, from level 2 on. What is
-    # absent and has no such record was never deleted: metadata has lost it. A life of a plain
-    # count that an operator gave up is negative.
+    # The deleted lives of each namespace, in that order, from level 2 on. An absent life
+    # without such a record was never deleted: metadata has lost it. A life with an unstamped
+    # revision that an operator gave up is negative.
     deleted: dict[Namespace, tuple[Revision, ...]] = field(default_factory=dict)
-    # The newest entries that changed anything, from level 2 on: by these it knows its history.
+    # The newest entries that changed anything, from level 2 on: they identify its history.
     lineage: tuple[Change, ...] = ()
     partition_count: int = field(default=0, init=False, compare=False)
     _stream_ids: dict[str, StreamId] = field(default_factory=dict, init=False, compare=False)
@@ -158,7 +158,7 @@ class MetadataState:
     _free: FreeIds = field(default_factory=FreeIds, init=False, compare=False)
 
     def __post_init__(self) -> None:
-        """Index what is there. No two have one name, and each topic's stream is there."""
+        """Build the indexes. Names must be unique, and each topic's stream must exist."""
         self._free = FreeIds.around(self.streams)
         for stream in self.streams.values():
             self._stream_ids[stream.name] = stream.id
@@ -184,7 +184,7 @@ class MetadataState:
         return self.topics.get((stream_id, topic_id))
 
     def topics_of(self, stream_id: StreamId) -> list[TopicMetadata]:
-        """Return a stream's topics by id."""
+        """Return a stream's topics by ID."""
         topic_ids = sorted(self._folders[stream_id].topic_ids.values())
         return [self.topics[stream_id, topic_id] for topic_id in topic_ids]
 
@@ -192,7 +192,7 @@ class MetadataState:
         return len(self._folders[stream_id].topic_ids)
 
     def partition_at(self, namespace: int) -> MetadataTarget | None:
-        """Return what is wanted at `namespace`, which may be any number from anywhere."""
+        """Return the target at `namespace`, which may be any untrusted number."""
         if not self.layout.holds(namespace):
             return None
         stream_id, topic_id, partition_id = self.layout.unpack(Namespace(namespace))
@@ -202,10 +202,10 @@ class MetadataState:
         return _target(topic, topic.partitions[partition_id])
 
     def target(self) -> dict[Namespace, MetadataTarget]:
-        """Return what is wanted at every namespace, in their order.
+        """Return the targets of all namespaces, in order.
 
-        It and `deleted` are functions of `revision` within one log: they change only when that
-        rises.
+        The targets and `deleted` are functions of `revision` within one log: they change only
+        when it rises.
         """
         return {
             self.layout.pack(topic.stream_id, topic.id, partition.id): _target(topic, partition)
@@ -220,7 +220,7 @@ class MetadataState:
         return (self.topics[key] for key in sorted(self.topics))
 
     def rise(self, checksum: bytes) -> Revision:
-        """Count one more change of `target`, by the entry of this checksum."""
+        """Raise the revision for a change of `target` by the entry with this checksum."""
         if self.level < LEVEL:
             self.revision = Revision(self.revision + 1)
         else:
@@ -228,23 +228,23 @@ class MetadataState:
         return self.revision
 
     def remember(self, change: Change) -> None:
-        """Add an entry to the history that this state knows of itself."""
+        """Add an entry to the recorded history of this state."""
         if self.level >= LEVEL:
             self.lineage = (*self.lineage[1 - LINEAGE_MAX :], change)
 
     def is_deleted(self, namespace: Namespace, created: Revision) -> bool:
-        """Say whether there is a record that just this life was deleted.
+        """Return whether the deletion of this very life is recorded.
 
-        A record of a later life says nothing of it: it may be of a history that was lost.
+        A record of a later life proves nothing: this life may be of a lost history.
         """
         return is_recorded(self.deleted.get(namespace, ()), created)
 
     def has_ended(self, namespace: Namespace, created: Revision, followed: Revision) -> bool:
-        """Say whether a record is of the very life of a shard, which has followed `followed`.
+        """Return whether a record refers to the life of a shard that has followed `followed`.
 
-        Two histories of one log both gave plain counts. A record of one speaks of a life in a
-        shard that has followed a stamp which this history remembers, or that an operator gave
-        up.
+        Two histories of one log may both have used the same unstamped revision. A record of one
+        applies to a life in a shard that has followed a stamp of this history, or that an
+        operator gave up.
         """
         if is_stamped(created) or -created in self.deleted.get(namespace, ()):
             return self.is_deleted(namespace, created)
@@ -252,7 +252,7 @@ class MetadataState:
         return is_kin and is_stamped(followed) and self.is_deleted(namespace, created)
 
     def order_of(self, revision: Revision) -> Order:
-        """Say how a revision from anywhere is to this history, as far as it is remembered."""
+        """Return the order of any revision relative to this history, as far as recorded."""
         counter = counter_of(revision)
         for change in self.lineage if counter else ():
             if counter_of(change.revision) == counter and change.revision != revision:
@@ -268,18 +268,18 @@ class MetadataState:
         return stream
 
     def remove_stream(self, stream: Stream) -> None:
-        """Delete a stream and all it holds."""
+        """Delete a stream and all its content."""
         for topic in self.topics_of(stream.id):
             self.remove_topic(topic)
         del self.streams[stream.id], self._stream_ids[stream.name], self._folders[stream.id]
         self._free.give_back(stream.id)
 
     def take_topic_id(self, stream_id: StreamId) -> TopicId:
-        """Reserve the id of a topic that `put_topic` brings next."""
+        """Reserve the ID of a topic for the next `put_topic`."""
         return TopicId(self._folders[stream_id].free.take())
 
     def put_topic(self, topic: TopicMetadata) -> None:
-        """Keep a topic, new or changed. Its name never changes."""
+        """Store a new or changed topic. Its name never changes."""
         before = self.topics.get(topic.key)
         assert before is None or before.name == topic.name
         self.partition_count += len(topic.partitions) - len(before.partitions if before else ())
@@ -287,7 +287,7 @@ class MetadataState:
         self._folders[topic.stream_id].topic_ids[topic.name] = topic.id
 
     def remove_topic(self, topic: TopicMetadata) -> None:
-        """Delete a topic, and record that for each of its partitions."""
+        """Delete a topic, and record the deletion of each of its partitions."""
         for partition in topic.partitions if self.level >= LEVEL else ():
             namespace = self.layout.pack(topic.stream_id, topic.id, partition.id)
             record_deletion(self.deleted, namespace, partition.created)
@@ -298,14 +298,14 @@ class MetadataState:
 
 
 def is_recorded(records: tuple[Revision, ...], created: Revision) -> bool:
-    """Say whether a life is among those of its namespace that were deleted, or given up."""
+    """Return whether a life is recorded as deleted or given up."""
     return created in records or -created in records
 
 
 def record_deletion(
     deleted: dict[Namespace, tuple[Revision, ...]], namespace: Namespace, created: Revision
 ) -> None:
-    """Record that a life was deleted; of more than so many the newest records are kept."""
+    """Record the deletion of a life; only the newest records are kept."""
     before = deleted.get(namespace, ())
     if created not in before:
         deleted[namespace] = (*before, created)[-DELETED_MAX:]

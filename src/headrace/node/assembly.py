@@ -1,4 +1,4 @@
-"""What drives a group that was recovered, and what answers for it."""
+"""Assembles the driver and the request handlers of each recovered group."""
 
 import asyncio
 from concurrent.futures import Executor
@@ -21,7 +21,7 @@ from headrace.partition.shard_store import Store
 def a_catalog(
     node: Node, machine: MetadataMachine, group: Group | None, shard_count: int
 ) -> Catalog:
-    """Answer for group 0; without a group, for what is left of it."""
+    """Create the catalog of group 0; without a group, of its readable part."""
     driver = None
     if group is not None:
         driver = _driver("0", group, node.config, node.config.journal.metadata_slots, node.loop)
@@ -33,7 +33,7 @@ def a_catalog(
 
 
 def a_running_shard(number: GroupId, store: Store, node: Node, judges: Executor) -> Running:
-    """Let a shard serve."""
+    """Put a shard into service."""
     driver = _driver(
         str(number), store.group, node.config, node.config.journal.slots, node.loop
     )
@@ -58,7 +58,7 @@ def _driver(
 
 
 def _count_unsealed(pace: SealPace, group: Group) -> None:
-    """Count what recovery found since the last Seal as if it had been appended now."""
+    """Count the entries that recovery found since the last Seal, as if appended now."""
     sealed = group.superblock.current.checkpoint.op
     for header in group.journal.headers(Op(sealed + 1), group.journal.durable):
         pace.count(header.body_size, header.timestamp)

@@ -1,21 +1,21 @@
-"""From a directory and a config to a running node, in one order.
+"""Starts a node from a directory and a config, in a fixed order of steps.
 
-    config     checked by the caller
+    config     validated by the caller
     lock       one process at a time
     identity   which cluster this is; an empty directory gets a new one
-    heads      how far each group had come: what a recovery may not cut
-    metadata   group 0 and its copy, judged; recovered, unless the copy has more
-    shards     every shard, recovered, with partitions as their logs say; then node.toml, the
-               config as it is: where that lies, groups were made
-    healing    group 0 made anew from its copy, only where that has more and fits the shards
-    doubt      metadata and shards agree on what there is, or it is said where they do not
-    level      the log says which releases may go on in it, before the rules of this one begin
-    cursors    none beyond its partition's end, or it is said
-    ready      rows routed, pumps running
+    heads      the last known op of each group: a recovery must not cut below it
+    metadata   group 0 and its copy are judged; group 0 is recovered unless the copy has more
+    shards     every shard is recovered, with the partitions of its log; then node.toml is
+               written: its presence shows that all groups were created
+    healing    group 0 is rebuilt from its copy, if that has more and fits the shards
+    doubt      metadata and shards are compared; disagreements are reported
+    level      the log records which releases may open it, before new rules apply
+    cursors    those beyond the end of their partition are reported
+    ready      partitions are routed, pumps run
 
-Each step is one event, one field of the ready state, and has one typed failure. Of a damaged
-group 0 what is whole is read, and nothing written: it is held. Any other group that refuses
-leaves a node that is up and says so; with `strict` it ends the start instead.
+Each step is one event and one field of the ready state, and has one typed failure. A damaged
+group 0 is held: its whole part is read, and nothing is written. If another group does not
+start, the node runs without it and reports that; with `strict`, the start fails instead.
 """
 
 import asyncio
@@ -72,16 +72,16 @@ from headrace.storage.seam import is_full
 from headrace.wire.address import SOCKET_NAME
 
 CONFIG_NAME: Final = "node.toml"
-METADATA_FILE_SIZE: Final = 4 * 1024 * 1024  # its entries are few and small
-_THREADS: Final = 4  # for rows; each holds the interpreter only briefly
-_JUDGES: Final = 2  # for large batches: no reader waits for them, each holds one inflated
+METADATA_FILE_SIZE: Final = 4 * 1024 * 1024  # metadata entries are few and small
+_THREADS: Final = 4  # for reading rows; each holds the GIL only briefly
+_JUDGES: Final = 2  # for large batches: no reader waits for them; each holds one inflated
 
 _T = TypeVar("_T")
 
 
 @dataclass(slots=True)
 class Boot:
-    """A node on its way up, and everything it must let go of at the end."""
+    """A starting node, and everything to release at the end."""
 
     path: str
     config: Config
@@ -89,16 +89,16 @@ class Boot:
     strict: bool
     release: str = ""  # of the program that runs it
     began: float = field(default_factory=time.time)
-    steps: dict[str, str] = field(default_factory=dict)  # in order: what each came to
+    steps: dict[str, str] = field(default_factory=dict)  # in order, with the outcome of each
     groups: dict[GroupId, GroupState] = field(default_factory=dict)
     root: FileDirectory | None = None
-    was_made: bool = False  # an earlier start has made all groups
+    was_made: bool = False  # an earlier start created all groups
     lock: DirectoryLock | None = None
     heads: HeadsWriter | None = None
     scrubber: Scrubber | None = None
     metadata_group: Group | None = None
-    metadata: MetadataStart | None = None  # what was found of group 0 and its copy
-    may_level: bool = False  # no older release goes on in this log
+    metadata: MetadataStart | None = None  # group 0 and its copy, as found
+    may_level: bool = False  # no older release can open this log
     doubt: Doubt | None = None
     held: HeldMetadata | None = None  # group 0, if the start held it
     stores: dict[GroupId, Store] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Boot:
     node: Node | None = None
 
     async def run(self) -> Node:
-        """Take all steps. Whatever fails, nothing is left open."""
+        """Take all steps. On failure, nothing is left open."""
         try:
             return await self._run()
         except BaseException:
@@ -120,9 +120,9 @@ class Boot:
             raise
 
     async def claim(self) -> None:
-        """Take the lock if the directory has one, before ports are bound. Makes nothing.
+        """Take the lock if its file exists, before ports are bound. Creates nothing.
 
-        A log that a process holds is refused here; where none is yet, `run` makes the lock.
+        Fails here if another process holds the log; without a lock file, `run` creates it.
         """
         try:
             await self.loop.run_in_executor(None, self._claim)
@@ -133,17 +133,17 @@ class Boot:
             raise
 
     def unclaim(self) -> None:
-        """Let go of the lock of a node that does not run; a second call does nothing."""
+        """Release the lock of a node that does not run. Idempotent."""
         self._let_go()
 
     async def started(self) -> "StartedNode":
-        """Take all steps, and return what runs then."""
+        """Take all steps, and return the running node."""
         return StartedNode(await self.run(), self)
 
     async def stop(self, seconds: float | None = None) -> None:
-        """Stop cleanly: what is under way is finished, heads are marked, the lock is free.
+        """Stop cleanly: finish requests in flight, mark heads, release the lock.
 
-        After `seconds`, or `stop.timeout`, everything is let go as it is.
+        After `seconds`, or `stop.timeout`, everything is released as it is.
         """
         assert self.node is not None
         limit = self.config.stop.timeout.seconds if seconds is None else seconds
@@ -194,7 +194,7 @@ class Boot:
         return self.node
 
     async def _step(self, name: str, work: Callable[[], _T]) -> _T:
-        """Take one step beside the loop, and say what it came to."""
+        """Run one step off the loop, and report its outcome."""
         started = time.monotonic()
         try:
             done = await self.loop.run_in_executor(None, work)
@@ -227,10 +227,10 @@ class Boot:
 
     def _take_lock(self) -> None:
         try:
-            # Whoever names the directory may name it by a link; within it none is followed.
+            # The directory itself may be named by a link; within it, links are not followed.
             self.root = FileDirectory.open_root(os.path.realpath(self.path), create=True)
         except OSError as error:
-            hint = "Name a directory that this user may write, or one that is not there yet"
+            hint = "Use a directory that this user can write to, or a path that does not exist"
             raise StorageFailed(self.path, "open", error, hint=hint) from error
         if self.lock is None:
             self.lock = DirectoryLock.acquire(self.path, self._socket)
@@ -249,7 +249,7 @@ class Boot:
         return cluster
 
     def _read_heads(self, cluster: ClusterIdentity) -> None:
-        """Read what vouches for the ends of all logs, before any of them is recovered."""
+        """Read the evidence for the ends of all logs, before any of them is recovered."""
         assert self.root is not None
         self.heads = HeadsWriter.of(self.root, cluster.identity.cluster, self.loop)
         self._note("heads", self.heads.lines(self.was_made))
@@ -282,7 +282,7 @@ class Boot:
     def _hold(
         self, cluster: ClusterIdentity, machine: MetadataMachine, error: HeadraceError
     ) -> bool:
-        """Read what is whole of group 0, and write nothing; False: it refuses."""
+        """Read the whole part of group 0; write nothing. False: it cannot be held."""
         assert self.root is not None
         op = hold(self.root, cluster.identity, machine, error)
         if op is None:
@@ -293,7 +293,7 @@ class Boot:
         return True
 
     def _settle_metadata(self, cluster: ClusterIdentity, machine: MetadataMachine) -> None:
-        """Heal group 0 from its copy, now that it is known what the shards follow."""
+        """Heal group 0 from its copy, now that the revisions of the shards are known."""
         assert self.metadata is not None
         start = self.metadata
 
@@ -304,7 +304,7 @@ class Boot:
         self._bring_back(METADATA, bring_back, partial(self._hold, cluster, machine))
         self._note("healing", self.groups[METADATA].said)
         refused = [one.refused for one in self.groups.values() if one.refused is not None]
-        if self.strict and refused:  # of a shard: that waited until group 0 was settled
+        if self.strict and refused:  # of a shard: deferred until group 0 was settled
             raise refused[0]
 
     def _recover_shards(self, cluster: ClusterIdentity) -> None:
@@ -318,7 +318,7 @@ class Boot:
                     sealer=lambda: Children(self.config.seal.children),
                 )
                 group = self.metadata_group
-                # Without group 0 nobody knows whether the log was in use.
+                # Without group 0 it is unknown whether the log was in use.
                 if self.was_made or group is None or group.journal.durable:
                     is_told = group is not None or self.groups[METADATA].is_undecided
                     refuse_if_gone(self.path, number, is_told=is_told)
@@ -334,15 +334,15 @@ class Boot:
             self._write_config()
 
     def _write_config(self) -> None:
-        """Say what this start runs with; whoever finds it knows that all groups were made."""
+        """Write the config of this start. Its presence shows that all groups were created."""
         assert self.root is not None
         try:
             atomic_replace(self.root, CONFIG_NAME, [effective(self.config).encode()])
         except StorageFailed as failed:
-            # What it says is for people; that it is there is all that a later start relies on.
+            # Its content is for people; a later start relies only on its presence.
             if failed.stage == "sync-dir" or CONFIG_NAME not in self.root.names():
                 raise
-            self._note("config", f"{CONFIG_NAME} is of an earlier start: {failed}")
+            self._note("config", f"{CONFIG_NAME} is from an earlier start: {failed}")
             event("node.config.kept", level=logging.WARNING, error=str(failed))
 
     def _bring_back(
@@ -351,7 +351,7 @@ class Boot:
         work: Callable[[], RecoveryReport | None],
         hold: Callable[[HeadraceError], bool] = lambda _: False,
     ) -> None:
-        """Recover one group, or hold it, or note why it refuses. No report: not decided yet."""
+        """Recover one group, hold it, or note why it fails. No report: not decided yet."""
         state = self.groups.setdefault(number, GroupState())
         try:
             state.report = work()
@@ -368,9 +368,9 @@ class Boot:
             event("node.group.recovered", group=number, said=line)
 
     def _judge(self, machine: MetadataMachine) -> None:
-        """Find out whether metadata is what it once acknowledged, before anybody acts on it."""
+        """Check that metadata is what it once acknowledged, before anything acts on it."""
         if self.groups[METADATA].refused is not None:
-            self._note("doubt", "group 0 refuses, so nothing is served")
+            self._note("doubt", "group 0 did not start, so nothing is served")
             return
         held = self.groups[METADATA].held
         states = {number: store.machine.state for number, store in self.stores.items()}
@@ -387,9 +387,9 @@ class Boot:
         self._note("doubt", f"{len(self.doubt.reasons)} reasons: {self.doubt.reasons[0]}")
 
     def _require_reader(self, machine: MetadataMachine) -> None:
-        """Keep older releases out of a log in which the rules of this one are to begin.
+        """Keep older releases out of a log before the rules of this one apply to it.
 
-        A crash behind this: the next start proposes the level again.
+        After a crash following this step, the next start proposes the level again.
         """
         group = self.metadata_group
         self._note("level", f"level {machine.state.level}")
@@ -398,12 +398,12 @@ class Boot:
         try:
             group.require_reader(LEVEL)
         except DiskFull as error:
-            self._note("level", f"level {LEVEL} has to wait: {error}")
+            self._note("level", f"level {LEVEL} is postponed: {error}")
         else:
             self.may_level = True
 
     def _check_cursors(self) -> None:
-        """Find cursors beyond their partition's end. They are said, and never cut down."""
+        """Report cursors beyond the end of their partition. They are never reset."""
         self.diverged += (said for store in self.stores.values() for said in diverged(store))
         for said in self.diverged:
             event("node.cursor.diverged", said=said)
@@ -424,7 +424,7 @@ class Boot:
             node.catalog = a_catalog(node, machine, self.metadata_group, cluster.shard_count)
             node.catalog.may_level = self.may_level
             if self.doubt is None and not any(one.refused for one in self.groups.values()):
-                node.catalog.begin_level()  # not before all groups of a new log were made
+                node.catalog.begin_level()  # only after all groups of a new log were created
         elif self.groups[METADATA].held is not None:
             node.catalog = a_catalog(node, machine, None, cluster.shard_count)
             assert self.metadata is not None
@@ -447,7 +447,7 @@ class Boot:
     def _on_opened(
         self, node: Node, shard_count: int, opened: OpenedMetadata, served: Callable[[], None]
     ) -> None:
-        """Serve a group 0 that was held: an operator has decided what becomes of it."""
+        """Serve a group 0 that was held, after the operator's decision."""
         assert self.metadata is not None
         assert self.heads is not None
         state = self.groups[METADATA]
@@ -475,7 +475,7 @@ class Boot:
         )
 
     def _stop_groups(self) -> None:
-        """Mark the heads and let go of everything."""
+        """Mark the heads, and release everything."""
         if self.scrubber is not None:
             self.scrubber.stop()
         stops: list[Callable[[], None]] = [store.stop for store in self.stores.values()]
@@ -493,7 +493,7 @@ class Boot:
             self._let_go()
 
     async def _abandon(self) -> None:
-        """Let go of everything as it is: a start that fails here finds what a crash leaves."""
+        """Release everything as it is: the next start finds what a crash would leave."""
         if self.held is not None:
             await self.held.settled()
         if self.node is not None:
@@ -520,19 +520,19 @@ class Boot:
 
 
 async def start(path: str, config: Config, *, strict: bool = True) -> "StartedNode":
-    """Bring up the node in `path`, or make it. The caller stops what is returned."""
+    """Start the node in `path`, creating it if necessary. The caller stops it."""
     return await begin(path, config, strict=strict).started()
 
 
 def begin(path: str, config: Config, *, strict: bool = True) -> Boot:
-    """Make a start that has not taken its first step: others may look at it meanwhile."""
+    """Prepare a start without taking a step, so that its state can be observed meanwhile."""
     return Boot(path, config, asyncio.get_running_loop(), strict)
 
 
 def _refused(
     path: str, stage: str, cause: OSError, known: StorageFailed | None = None
 ) -> HeadraceError:
-    """Say why a step failed: for want of room, or as `known` says."""
+    """Return why a step failed: a full disk, or `known`."""
     if is_full(cause):
         return DiskFull(path, stage, hint="Free some space, then start again")
     return known or StorageFailed(path, stage, cause)
@@ -540,13 +540,13 @@ def _refused(
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StartedNode:
-    """A node that runs, and the way to stop it."""
+    """A running node. `stop` ends it."""
 
     node: Node
     boot: Boot
 
     def __repr__(self) -> str:
-        """Say little: asyncio writes out a task's result when it sets a signal's handler."""
+        """Keep it short: asyncio prints a task's result when it sets a signal handler."""
         return f"StartedNode({len(self.node.shards)} shards)"
 
     async def stop(self) -> None:

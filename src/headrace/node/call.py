@@ -1,4 +1,4 @@
-"""One request on its way through a node, from the edge that took it to its answer."""
+"""One request in a node, from its arrival to its answer."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
 
 @dataclass(slots=True, eq=False)
 class Call:
-    """Ends with `finish`, once, on the loop's thread, whatever becomes of it."""
+    """Always ends with exactly one `finish`, on the loop's thread."""
 
     request: Request
     body: Buffer
@@ -26,20 +26,20 @@ class Call:
     is_over: bool = False
 
     def finish(self, reply: Reply | HeadraceError, rows: Sequence[Buffer] = ()) -> None:
-        """Count it, and answer whoever asked."""
+        """Count it, and answer the caller."""
         assert not self.is_over
         self.is_over = True
         self.calls.end(self, reply, rows)
         self.answer(reply, rows)
 
     def settle(self, result: object) -> None:
-        """Answer with what the machine says of an operation, or with why it did not run."""
+        """Answer with the machine's result, or with the error that prevented it."""
         self.finish(to_reply(result))
 
 
 @dataclass(slots=True)
 class Calls:
-    """The calls of one node: how many are open, and what became of the others."""
+    """The calls of one node: the open ones, and counters of the finished ones."""
 
     clock: Callable[[], float]
     counters: NodeCounters = field(default_factory=NodeCounters)
@@ -59,7 +59,7 @@ class Calls:
         self.counters.count(call.body, reply, rows, self.clock() - call.began)
 
     async def drained(self) -> None:
-        """Wait until every call that is open is answered."""
+        """Wait until every open call is answered."""
         if self.open_count:
             self._none_is_open = asyncio.Event()
             await self._none_is_open.wait()

@@ -1,6 +1,6 @@
-"""What a node counts of its work: each request once, when it is answered.
+"""Work counters of a node: each request counts once, when it is answered.
 
-Everything is written on the loop's thread and may be read on any.
+Written on the loop's thread only; may be read from any thread.
 """
 
 from bisect import bisect_left
@@ -23,7 +23,7 @@ _OPS: Final = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0
 
 
 class Distribution:
-    """How many numbers were at most each bound and above the one before it, and their sum."""
+    """A histogram: the count of values in each bucket, and their sum."""
 
     __slots__ = ("bounds", "counts", "total")
 
@@ -39,7 +39,7 @@ class Distribution:
 
 @dataclass(slots=True)
 class NodeCounters:
-    """What was done since the start. Rows of a transaction count when it is published."""
+    """Totals since the start. Rows of a transaction count when it is published."""
 
     appends: int = 0
     appended_rows: int = 0
@@ -58,7 +58,7 @@ class NodeCounters:
         rows: Sequence[Buffer],
         seconds: float,
     ) -> None:
-        """Count a request that had this body, as answered after so many seconds."""
+        """Count a request with this body as answered after `seconds`."""
         match reply:
             case AppendResult():
                 self.append_seconds.add(seconds)
@@ -81,7 +81,7 @@ class NodeCounters:
                 return
 
     def figures(self) -> dict[str, object]:
-        """Return what `status` shows."""
+        """Return the figures for the status."""
         return {
             "appends": self.appends,
             "appended_rows": self.appended_rows,

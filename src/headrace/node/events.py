@@ -3,8 +3,8 @@
     2026-01-02T03:04:05.678Z  node.shard.ready              shard=1 ops=12
     {"time": "2026-01-02T03:04:05.678Z", "level": "info", "event": "node.shard.ready", "ops": 1}
 
-Names and values may come from anyone. Whatever they hold, an event is one line, and a field
-cannot be taken for another: text that is not plain is quoted, with escapes.
+Names and values are untrusted. An event is always one line, and fields cannot be confused:
+text that is not plain is quoted and escaped.
 """
 
 import json
@@ -15,23 +15,23 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
-VALUE_SIZE_MAX: Final = 1000  # characters of one value; what is cut off ends in an ellipsis
-_NAME_WIDTH: Final = 28  # the columns that most names fit in
+VALUE_SIZE_MAX: Final = 1000  # characters of one value; a longer one is cut and ends in dots
+_NAME_WIDTH: Final = 28  # columns; most names fit
 _ROOT: Final = "headrace"
 _RESERVED: Final = ("time", "level", "event", "error_trace")
 
-# What needs no quotes: no blank, no quote, no `=`, no backslash, nothing but visible ASCII.
+# Text that needs no quotes: visible ASCII without quotes, `=` and backslashes.
 _PLAIN = re.compile(r"[!#-<>-\[\]-~]+", re.ASCII)
 _KEY = re.compile(r"[a-z][a-z0-9_]*", re.ASCII)
 _NAME = re.compile(r"[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)+", re.ASCII)
 
 _logger = logging.getLogger(_ROOT)
-_logger.addHandler(logging.NullHandler())  # a library says nothing until it is told where
+_logger.addHandler(logging.NullHandler())  # a library is silent until configured
 _logger.setLevel(logging.INFO)
 
 
 def event(name: str, /, *, level: int = logging.INFO, **fields: object) -> None:
-    """Say that something changed. Costs one comparison where its level is not written."""
+    """Log a change of state. Costs one comparison if its level is disabled."""
     if not _logger.isEnabledFor(level):
         return
     assert _NAME.fullmatch(name)
@@ -42,9 +42,9 @@ def event(name: str, /, *, level: int = logging.INFO, **fields: object) -> None:
 
 
 def configure(format: str, level: str, stream: TextIO | None = None) -> None:  # noqa: A002
-    """Write events of `level` and above to `stream`, standard error unless it is given.
+    """Write events of `level` and above to `stream`, by default standard error.
 
-    A second call replaces the first. Other libraries' logs are left as they are.
+    A second call replaces the first. Logs of other libraries are not affected.
     """
     assert format in ("text", "json")
     handler = _Lines(stream if stream is not None else sys.stderr)
@@ -63,14 +63,14 @@ def line_of(moment: float, name: str, fields: Mapping[str, object]) -> str:
 
 
 class _Lines(logging.StreamHandler[TextIO]):
-    """Writes whole lines. A stream that is gone never stops the node."""
+    """Writes whole lines. A broken stream never stops the node."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         return
 
 
 class _Text(logging.Formatter):
-    """Aligned lines; what is above info says so."""
+    """Aligned lines; levels above info are shown."""
 
     def format(self, record: logging.LogRecord) -> str:
         fields = _fields_of(record)
@@ -94,7 +94,7 @@ class _Json(logging.Formatter):
 
 
 def _name_of(record: logging.LogRecord) -> str:
-    """Return the event's name; a record that came by another way keeps to one word."""
+    """Return the event's name; records from elsewhere share a fixed name."""
     return record.msg if _NAME.fullmatch(str(record.msg)) else f"{_ROOT}.log.said"
 
 
@@ -104,7 +104,7 @@ def _fields_of(record: logging.LogRecord) -> dict[str, object]:
         fields["text"] = record.getMessage()
     if record.exc_info and record.exc_info[0] is not None:
         trace = logging.Formatter().formatException(record.exc_info)
-        fields["error_trace"] = trace[-VALUE_SIZE_MAX:]  # its end says what was raised
+        fields["error_trace"] = trace[-VALUE_SIZE_MAX:]  # the end names the exception
     return fields
 
 
@@ -129,7 +129,7 @@ def _json_value(value: object) -> object:
         return value
     if isinstance(value, int):
         return int(value)
-    if isinstance(value, float):  # JSON has no word for what is not finite
+    if isinstance(value, float):  # JSON cannot represent infinity and NaN
         return float(value) if value - value == 0 else str(value)
     return _cut(_text(value))
 

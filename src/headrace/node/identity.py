@@ -1,8 +1,8 @@
-"""Which cluster a data directory belongs to: made once, before anything else is.
+"""The identity of a data directory's cluster: created once, before anything else.
 
     cluster.toml := cluster id, replica, replica count, shard count, namespace bits
 
-The same facts are in every superblock. If this file is lost they are taken from there.
+Every superblock holds the same facts. If this file is lost, it is rebuilt from them.
 """
 
 import tomllib
@@ -21,13 +21,13 @@ from headrace.storage.seam import Directory, joined
 NAME = "cluster.toml"
 GROUPS = "groups"
 _SIZE_MAX = 64 * 1024
-_GAP_MAX = 16  # directories of groups in a row that may be gone
+_GAP_MAX = 16  # consecutive group directories that may be missing
 METADATA = GroupId(0)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterIdentity:
-    """What all groups of a data directory share, and how many shards there are."""
+    """The identity that all groups of a data directory share, and the shard count."""
 
     identity: Identity  # of group 0
     shard_count: int
@@ -46,7 +46,7 @@ def group_name(group: GroupId) -> str:
 
 
 def group_directory(root: Directory, group: GroupId) -> Directory:
-    """Open a group's directory; make it, durably, if it is not there."""
+    """Open a group's directory; create it, durably, if it does not exist."""
     directory = root
     for name in (GROUPS, group_name(group)):
         try:
@@ -59,7 +59,7 @@ def group_directory(root: Directory, group: GroupId) -> Directory:
 
 
 def find_group(root: Directory, group: GroupId) -> Directory | None:
-    """Open a group's directory if it is there; make nothing."""
+    """Open a group's directory, or return None if it does not exist. Creates nothing."""
     try:
         return root.child(GROUPS).child(group_name(group))
     except FileNotFoundError:
@@ -70,45 +70,44 @@ def find_group(root: Directory, group: GroupId) -> Directory | None:
 
 
 def has_files(path: str, group: GroupId) -> bool:
-    """Say whether a group has any file that only a group makes."""
+    """Return whether any file of a group exists."""
     place = Path(path, GROUPS, group_name(group))
     kinds = ("superblock.*", "journal/*.wal", "snapshots/*.snap")
     return any(next(place.glob(kind), None) is not None for kind in kinds)
 
 
 def refuse_if_gone(path: str, group: GroupId, *, is_told: bool) -> None:
-    """Refuse to make a group anew in a log that was in use: its rows are somewhere else.
+    """Refuse to recreate a group in a log that was in use: its rows are somewhere else.
 
-    All groups are made by the first start, before anything is written to any of them.
-    `is_told`:
-    group 0 says that the log was in use, or it is group 0 that is asked for.
+    The first start creates all groups before it writes to any of them. `is_told`: group 0
+    shows that the log was in use, or the group is group 0 itself.
     """
     if not has_files(path, group):
-        with suppress(FileNotFoundError):  # what may not be read is not gone
+        with suppress(FileNotFoundError):  # an unreadable directory is not a missing one
             next(Path(path, GROUPS, group_name(group)).iterdir(), None)
         raise gone(path, group, is_told=is_told)
 
 
 def gone(path: str, group: GroupId, *, is_told: bool, head: Op | None = None) -> MissingFile:
-    """Return why a group without files is not made anew. `head`: how far it had come."""
+    """Return why a group without files is not recreated. `head`: its last known op."""
     said = (
-        f"the files of group {group} are gone, and the log was in use"
+        f"the files of group {group} are missing, but the log was in use"
         if is_told
-        else f"group {group} has no files, and group 0 does not say whether it had"
+        else f"group {group} has no files, and group 0 does not show whether it had any"
     )
     return MissingFile(
         said if head is None else f"{said}: its head was op {head}",
         path=joined(joined(path, GROUPS), group_name(group)),
-        hint="Put it back from a copy; `headrace doctor` tells what is there",
+        hint="Restore it from a backup; `headrace doctor` shows what is left",
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a directory says of itself. Nothing was changed to find it out."""
+    """The identity found in a directory, without changing anything."""
 
-    cluster: ClusterIdentity | None  # None: nothing was ever made here
-    flaw: str = ""  # what is wrong with the file, if the superblocks had to say it
+    cluster: ClusterIdentity | None  # None: nothing was ever created here
+    flaw: str = ""  # of the file, if the superblocks had to replace it
 
 
 def read_or_make(
@@ -116,13 +115,13 @@ def read_or_make(
 ) -> ClusterIdentity:
     """Return the identity of `directory`; an empty one gets `fresh`, durably.
 
-    Where the file is gone or bad and groups are there, their superblocks say it, and it is
-    written again. `tell` hears of that.
+    If the file is missing or damaged but groups exist, it is rewritten from their superblocks,
+    and `tell` is called with the reason.
     """
     seen = look(directory)
     found = fresh if seen.cluster is None else seen.cluster
     if seen.flaw:
-        tell(f"{seen.flaw}, and is made again from the superblocks")
+        tell(f"{seen.flaw}; rewritten from the superblocks")
     if seen.cluster is None or seen.flaw:
         _write(directory, found)
     expected = fresh.identity
@@ -137,37 +136,37 @@ def read_or_make(
 
 
 def look(directory: Directory) -> Seen:
-    """Find out which cluster `directory` belongs to, and change nothing."""
+    """Find out which cluster `directory` belongs to. Changes nothing."""
     data = _content(directory)
     if data is None:
         found = from_groups(directory)
-        return Seen(found, f"{NAME} was gone" if found is not None else "")
+        return Seen(found, f"{NAME} was missing" if found is not None else "")
     parsed = _parse(data)
     if parsed is not None:
         return _with_all_shards(directory, parsed)
     rebuilt = from_groups(directory)
     if rebuilt is None:
         raise CorruptFile(
-            "it does not say which cluster this is",
+            "it does not identify the cluster",
             path=f"{directory.path}/{NAME}",
-            hint="Put back a copy of it",
+            hint="Restore it from a backup",
         )
-    return Seen(rebuilt, f"{NAME} could not be read")
+    return Seen(rebuilt, f"{NAME} was unreadable")
 
 
 def _with_all_shards(directory: Directory, parsed: ClusterIdentity) -> Seen:
-    """Count every shard of this log that is there: one that is not counted is not served."""
+    """Count all shards of this log that exist: an uncounted one would not be served."""
     try:
         groups = directory.child(GROUPS)
     except OSError:
-        return Seen(parsed)  # the first group that is opened says so
+        return Seen(parsed)  # opening the first group reports it
     number = parsed.shard_count
     for found, group in _numbered(groups, number + 1):
         if _from_superblocks(group) == parsed.of(found):  # and not one of another log
             number = found
     if number == parsed.shard_count:
         return Seen(parsed)
-    said = f"{NAME} counts {parsed.shard_count} of the shards, and group {number} is one, too"
+    said = f"{NAME} counts {parsed.shard_count} shards, but group {number} is also one"
     return Seen(replace(parsed, shard_count=number), said)
 
 
@@ -220,7 +219,7 @@ def _write(directory: Directory, found: ClusterIdentity) -> None:
 
 
 def from_groups(directory: Directory) -> ClusterIdentity | None:
-    """Take the identity from any superblock that can be read; None if there is no group."""
+    """Take the identity from any readable superblock; None if there are no groups."""
     try:
         groups = directory.child(GROUPS)
     except FileNotFoundError:
@@ -234,9 +233,9 @@ def from_groups(directory: Directory) -> ClusterIdentity | None:
     identity = next((one for one, _ in named.values() if one is not None), None)
     if identity is None:
         raise MissingFile(
-            f"there is no {NAME} and no superblock that says which cluster this is",
+            f"neither {NAME} nor a superblock identifies the cluster",
             path=directory.path,
-            hint="Put back a copy of one of them",
+            hint="Restore one of them from a backup",
         )
     own = [
         number
@@ -247,14 +246,14 @@ def from_groups(directory: Directory) -> ClusterIdentity | None:
 
 
 def is_group(directory: Directory) -> bool:
-    """Say whether a group was ever made in a directory: its own directories are there."""
+    """Return whether a directory ever held a group: one of its subdirectories exists."""
     for name in ("journal", "snapshots", "segments", "carry"):
         try:
             directory.child(name)
         except FileNotFoundError:
             continue
         except OSError:
-            pass  # it may not be listed, and it is there
+            pass  # it cannot be listed, but it exists
         return True
     return False
 
@@ -264,7 +263,7 @@ def _is_of(one: Identity, identity: Identity) -> bool:
 
 
 def _numbered(groups: Directory, first: int) -> Iterator[tuple[GroupId, Directory]]:
-    """Give the directories of groups from `first` on; a few that are gone hide none."""
+    """Yield the group directories from `first` on; a few missing ones do not end the list."""
     number, missing = first, 0
     while missing <= _GAP_MAX:
         try:

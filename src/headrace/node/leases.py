@@ -1,7 +1,7 @@
-"""Who may count on which files, and until when: all leases of a node, as one pure table.
+"""All leases of a node, as one pure table: which files are kept, and until when.
 
-Time comes from outside, on a clock that only rises. What a call returns are the files that
-nobody keeps by that lease any more; whoever calls tells them to the shards.
+The caller supplies the time, from a monotonic clock. Calls return the files that a lease no
+longer keeps; the caller passes them on to the shards.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -28,16 +28,16 @@ from headrace.wire.lease_messages import (
     RenewLease,
 )
 
-# Files that a reader has forgotten stay for at most so long. Whoever reads longer renews.
+# The longest that abandoned files are kept. A reader that needs longer renews.
 DURATION_MS_MAX: Final = 10 * 60 * 1_000
-DURATION_MS_MIN: Final = 1_000  # less is over before it can be renewed
-LEASE_COUNT_MAX: Final = 256  # of a node: some for every driver that reads from it
-FILE_COUNT_MAX: Final = 50_000  # of a lease: about half of the largest answer
+DURATION_MS_MIN: Final = 1_000  # a shorter one expires before it can be renewed
+LEASE_COUNT_MAX: Final = 256  # per node: a few for each driver that reads from it
+FILE_COUNT_MAX: Final = 50_000  # per lease: about half of the largest response
 _RETRY_AFTER_MS: Final = 1_000
 
 
 class HeldLease(NamedTuple):
-    """A file that a lease keeps."""
+    """A file kept by a lease."""
 
     shard: GroupId
     name: str
@@ -59,52 +59,53 @@ class Leases:
         return len(self._leases)
 
     def check(self, lease_id: bytes, duration_ms: int, file_count: int) -> None:
-        """Raise what stands against a lease; nothing has happened then."""
+        """Raise if a lease cannot be granted. Changes nothing."""
         _check_id(lease_id)
         _check_duration(duration_ms)
         if file_count > FILE_COUNT_MAX:
             raise BadRequest(
-                f"these partitions have {file_count:,} segments, and one lease keeps "
-                f"{FILE_COUNT_MAX:,} at most",
+                f"these partitions have {file_count:,} segments, but a lease can keep at most "
+                f"{FILE_COUNT_MAX:,}",
                 hint="Lease fewer partitions at a time",
             )
         if lease_id not in self._leases and len(self._leases) >= LEASE_COUNT_MAX:
-            raise Busy(f"{len(self._leases)} leases are taken on this node", _RETRY_AFTER_MS)
+            what = f"this node has reached its limit of {len(self._leases)} leases"
+            raise Busy(what, _RETRY_AFTER_MS)
 
     def take(
         self, lease_id: bytes, duration_ms: int, files: tuple[HeldLease, ...], now: float
     ) -> tuple[HeldLease, ...]:
-        """Keep files, after `check`; return those of a lease that had this id."""
+        """Keep files, after `check`; return those of the lease that had this ID before."""
         before = self.release(lease_id)
         self._leases[lease_id] = _Lease(files, now + duration_ms / 1_000)
         return before
 
     def renew(self, lease_id: bytes, duration_ms: int, now: float) -> None:
-        """Let a lease last this long from now on."""
+        """Extend a lease: it lasts this long from now."""
         _check_id(lease_id)
         _check_duration(duration_ms)
         known = self._leases.get(lease_id)
         if known is None or known.deadline <= now:
             raise Refused(
                 LEASE_UNKNOWN,
-                "the lease has ended, by its time or with a restart of the node",
-                hint="Its files may be gone: take a new lease, and read what that names",
+                "the lease expired, or the node restarted",
+                hint="Its files may be deleted: take a new lease, and read the files it names",
             )
         self._leases[lease_id] = known._replace(deadline=now + duration_ms / 1_000)
 
     def release(self, lease_id: bytes) -> tuple[HeldLease, ...]:
-        """End a lease, if there is one of this id, and return its files."""
+        """End the lease with this ID, if any, and return its files."""
         _check_id(lease_id)
         known = self._leases.pop(lease_id, None)
         return () if known is None else known.files
 
     def expire(self, now: float) -> list[HeldLease]:
-        """End all leases whose time has come, and return their files."""
+        """End all expired leases, and return their files."""
         late = [key for key, lease in self._leases.items() if lease.deadline <= now]
         return [held for key in late for held in self.release(key)]
 
     def ends(self) -> dict[str, float]:
-        """Return until when each file is kept, by its name."""
+        """Return the time until which each file is kept, by name."""
         found: dict[str, float] = {}
         for lease in self._leases.values():
             for held in lease.files:
@@ -112,26 +113,26 @@ class Leases:
         return found
 
     def files(self) -> Collection[HeldLease]:
-        """Return every file that is kept, once."""
+        """Return every kept file, without duplicates."""
         return {held for lease in self._leases.values() for held in lease.files}
 
 
 def _check_id(lease_id: bytes) -> None:
     if len(lease_id) != LEASE_ID_SIZE:
-        raise BadRequest(f"a lease's id has {LEASE_ID_SIZE} bytes, this one {len(lease_id)}")
+        raise BadRequest(f"a lease ID must have {LEASE_ID_SIZE} bytes, got {len(lease_id)}")
 
 
 def _check_duration(duration_ms: int) -> None:
     if not DURATION_MS_MIN <= duration_ms <= DURATION_MS_MAX:
         raise BadRequest(
-            f"a lease lasts {DURATION_MS_MIN:,} to {DURATION_MS_MAX:,} ms, and "
-            f"{duration_ms:,} were asked for",
-            hint="Renew it for as long as it is needed",
+            f"a lease must last {DURATION_MS_MIN:,} to {DURATION_MS_MAX:,} ms, got "
+            f"{duration_ms:,}",
+            hint="Renew it for as long as you need it",
         )
 
 
 class _LeasingNode(Protocol):
-    """A shard that serves."""
+    """A shard in service."""
 
     @property
     def shard(self) -> Shard: ...
@@ -147,12 +148,12 @@ class Lessor:
     def lease(
         self, request: LeaseFiles, found: Iterable[tuple[Shard, Key]], now: float
     ) -> tuple[Leased, list[Shard]]:
-        """Keep the files of these partitions, and say where they are; for the rest `release`.
+        """Keep the files of these partitions, and return where they are; see `release`.
 
-        A lease of the same id ends with it.
+        Replaces a lease with the same ID.
         """
         if not request.partitions:
-            raise BadRequest("a lease of no partition", hint="Name those of one topic")
+            raise BadRequest("a lease without partitions", hint="Name those of one topic")
         if len(set(request.partitions)) < len(request.partitions):
             raise BadRequest("a partition is named twice", hint="Name each one once")
         told: list[PartitionFiles] = []
@@ -169,20 +170,20 @@ class Lessor:
         return Leased(request.duration_ms, tuple(told)), self._end(before)
 
     def renew(self, request: RenewLease, now: float) -> LeaseRenewed:
-        """Let a lease go on; Refused if it has ended."""
+        """Extend a lease; Refused if it has ended."""
         self.leases.renew(request.lease_id, request.duration_ms, now)
         return LeaseRenewed(request.duration_ms)
 
     def release(self, request: ReleaseLease) -> tuple[LeaseReleased, list[Shard]]:
-        """End a lease. The shards have files that may be collected now."""
+        """End a lease; also return the shards whose files may be collected now."""
         return LeaseReleased(), self._end(self.leases.release(request.lease_id))
 
     def expire(self, now: float) -> list[Shard]:
-        """End the leases whose time has come; see `release`."""
+        """End expired leases; see `release`."""
         return self._end(self.leases.expire(now))
 
     def figures(self) -> dict[str, object]:
-        """Say what leases keep, and how many bytes are on disk for nothing else."""
+        """Return figures of leases: counts, and bytes on disk only because of them."""
         files = self.leases.files()
         kept = [
             held.size
@@ -201,9 +202,9 @@ class Lessor:
 
 
 def leased_partition(partition: Partition, keeper: CheckpointFiles) -> PartitionFiles:
-    """Say what is retained, and which files hold the beginning of it, as far as there are any.
+    """Return what is retained, and the files that hold the beginning of it.
 
-    A segment that is no file here ends the row of files, and so does a run that is in none.
+    The list of files ends at the first segment or run that has no file here.
     """
     there = keeper.files.there
     files: list[FileInfo] = []

@@ -1,7 +1,7 @@
-"""A running node: every request comes in here, and is answered exactly once.
+"""A running node: every request enters here and is answered exactly once.
 
-All of it happens on one loop's thread, except reading rows and judging large batches, which
-have threads of their own.
+Everything runs on the thread of one event loop, except for reading rows and validating large
+batches, which have their own threads.
 """
 
 import asyncio
@@ -58,14 +58,14 @@ from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Req
 from headrace.wire.topic_messages import AdoptOrphans, DescribeOrphans, ForgetOrphan
 
 TICK_S = 0.1  # how late a deadline may be noticed
-FOLLOW_S = 1.0  # how long a stop waits for shards to follow; a stuck one does so after a start
+FOLLOW_S = 1.0  # how long a stop waits for shards to follow; a stuck one follows later
 FOLLOW_LOOK_S = 0.002
 _OF_PARTITIONS: Final = frozenset(get_args(PartitionRequest))
 
 
 @dataclass(slots=True)
 class Running:
-    """A shard that serves, with what drives it."""
+    """A shard in service, with its driver and its admission."""
 
     shard: Shard
     driver: Driver
@@ -74,7 +74,7 @@ class Running:
 
 @dataclass(slots=True)
 class Node:
-    """See `server.service.Service`. Made by `bootstrap.start`."""
+    """Implements `server.service.Service`. Created by `bootstrap.start`."""
 
     path: str
     cluster: bytes
@@ -82,9 +82,9 @@ class Node:
     loop: asyncio.AbstractEventLoop
     router: Router
     threads: ThreadPoolExecutor  # rows are read there
-    describe: Callable[[], dict[str, object]]  # what bootstrap knows
+    describe: Callable[[], dict[str, object]]  # the ready state of bootstrap
     catalog: Catalog | None = None  # None: group 0 refused to start
-    doubt: Doubt | None = None  # of metadata, since the start; it never begins later
+    doubt: Doubt | None = None  # of metadata; found at the start or never
     held: HeldMetadata | None = None  # group 0, until an operator's decision opens it
     heads_writer: HeadsWriter | None = None
     scrubber: Scrubber | None = None
@@ -108,7 +108,7 @@ class Node:
         self._begin(self.calls.begin(request, body, deadline, answer))
 
     def _begin(self, call: Call) -> None:
-        """Begin a request, or begin it again after it had to wait."""
+        """Begin a request, or resume one that had to wait."""
         try:
             self._submit(call)
         except HeadraceError as error:
@@ -117,18 +117,18 @@ class Node:
             call.finish(defect(word_of(call.request), error))
 
     def status(self) -> dict[str, object]:
-        """Say how the node is: what `/health/ready` shows."""
+        """Return the status that `/health/ready` shows."""
         return self.describe()
 
     def require_catalog(self) -> Catalog:
-        """Return the catalog, without which nothing is served."""
+        """Return the catalog. Raises NotReady without one: nothing is served then."""
         if self.catalog is None:
-            raise NotReady("group 0 does not serve, so nothing does", hint="See its status")
+            raise NotReady("group 0 is not serving, so no group is", hint="Check its status")
         return self.catalog
 
     @property
     def drivers(self) -> list[Driver]:
-        """What drives each group that serves."""
+        """The drivers of all groups in service."""
         metadata = None if self.catalog is None else self.catalog.driver
         drivers = [running.driver for running in self.shards.values()]
         return drivers if metadata is None else [*drivers, metadata]
@@ -139,9 +139,9 @@ class Node:
 
     @property
     def heads(self) -> dict[GroupId, Head]:
-        """How far each group that serves has come.
+        """The head of each group in service.
 
-        Of metadata in doubt nothing is written down: what is put in its place may be shorter.
+        Metadata in doubt is left out: its replacement may be shorter.
         """
         pumps = {number: one.driver.pump for number, one in self.shards.items()}
         is_told = self.catalog is not None and self.doubt is None
@@ -151,19 +151,19 @@ class Node:
         return {number: head for number, head in found.items() if head is not None}
 
     def wake(self) -> None:
-        """Have the reconcilers look soon: once for all that happens in this turn."""
+        """Schedule a reconcile pass: one for everything that happens in this loop turn."""
         if not self._is_woken:
             self._is_woken = True
             self.loop.call_soon(self._reconcile)
 
     def on_metadata(self) -> None:
-        """Metadata has a new revision."""
+        """Called when metadata has a new revision."""
         for running in self.shards.values():
             running.shard.reconciler.wake()
         self.wake()
 
     def target(self) -> TargetView:
-        """Return what metadata wants; it changes only with the revision."""
+        """Return the target state of metadata; it changes only with the revision."""
         metadata, known = self.metadata, self._target
         is_known = known is not None and known.revision == metadata.revision
         if known is None or not is_known or known.doubt is not self.doubt:
@@ -181,7 +181,7 @@ class Node:
         return known
 
     def set_doubt(self, doubt: Doubt | None) -> None:
-        """Say whether metadata is in doubt, and let all shards act accordingly."""
+        """Set the metadata doubt, and pass it on to all shards."""
         self.doubt = doubt
         if doubt is None and self.catalog is not None and self.catalog.driver is not None:
             self.catalog.driver.pump.may_seal = True
@@ -189,7 +189,7 @@ class Node:
             running.shard.set_doubt(is_in_doubt=doubt is not None)
 
     def on_opened(self, catalog: Catalog) -> None:
-        """Group 0 was held, and is open: with what an operator decided, it is judged again."""
+        """Called when a held group 0 is open: judges it again, with the operator's decision."""
         assert self.doubt is not None
         self.catalog, self.held = catalog, None
         self.set_doubt(replace(self.doubt, is_held=False))
@@ -197,17 +197,17 @@ class Node:
         self.on_metadata()
 
     def in_doubt(self, what: str) -> HeadraceError | None:
-        """Return why something is not done, or not known, while metadata is in doubt."""
+        """Return why `what` is not done, or unknown; None if metadata is not in doubt."""
         return None if self.doubt is None else self.doubt.error(self.path, what)
 
     def _judge_again(self) -> None:
-        """Doubt ends without a restart, once nothing speaks for it any more."""
+        """End the doubt, without a restart, once there is no reason left for it."""
         if self.doubt is None or self.doubt.is_held:
             return
         states = {number: one.shard.state for number, one in self.shards.items()}
         found = judge(self.metadata, states)
         if found is None and self._absent():
-            return  # nobody knows what they have followed
+            return  # the revisions that they followed are unknown
         if found != self.doubt:
             self.set_doubt(found)
         if found is None:
@@ -222,26 +222,26 @@ class Node:
     def _require_all_shards(
         self, request: AdoptOrphans | ForgetOrphan | DescribeOrphans
     ) -> None:
-        """Refuse to decide about lives while a shard may have some that nobody sees."""
+        """Refuse to decide about lives while an absent shard may have unseen ones."""
         absent = self._absent()
         is_dry = isinstance(request, AdoptOrphans) and request.is_dry
         if absent and not (is_dry or isinstance(request, DescribeOrphans)):
             raise NotReady(
-                f"shard {absent[0]} does not serve, so what it has is not known: nothing was "
+                f"shard {absent[0]} is not serving, so its content is unknown: nothing was "
                 "changed",
-                hint="`headrace status` says why it does not. Bring it back first, or bring "
-                "what can be read into a new log with `headrace doctor --salvage`",
+                hint="`headrace status` shows why. Bring it back first, or copy its readable "
+                "rows into a new log with `headrace doctor --salvage`",
             )
 
     def begin_stop(self) -> None:
-        """Take nothing new, and let nobody wait for what may come."""
+        """Accept no new requests, and release those that wait for future rows."""
         if not self.is_stopping:
             self.is_stopping = True
             for running in self.shards.values():
                 running.driver.perform(running.shard.on_stop())
 
     async def stop(self) -> None:
-        """Answer what is under way, and end the threads. The caller sets the limit."""
+        """Answer requests in flight, then end the threads. The caller sets the limit."""
         self.begin_stop()
         await self.calls.drained()
         await self._followed()
@@ -250,10 +250,10 @@ class Node:
         await asyncio.gather(*(driver.stop() for driver in self.drivers))
 
     async def _followed(self) -> None:
-        """Have each shard that can follow what metadata has, before its log ends.
+        """Wait until each shard that can has followed the metadata.
 
-        It does not while a partition is being opened, and the last pass may have come then: a
-        stop would leave it behind a change that was acknowledged.
+        A shard does not follow while it opens a partition, and the last pass may have come at
+        that time: stopping then would leave it behind an acknowledged change.
         """
         ends = self.loop.time() + FOLLOW_S
         while self.loop.time() < ends and any(map(self._is_behind, self.shards.values())):
@@ -274,7 +274,7 @@ class Node:
         elif isinstance(request, GetStatus):
             call.finish(StatusReply(json.dumps(self.status())))
         elif self.is_stopping:
-            raise NotReady("the node is stopping", hint="Connect again in a moment")
+            raise NotReady("the node is stopping", hint="Reconnect in a moment")
         elif isinstance(request, MetadataRequest):
             self.require_catalog().handle(request, call.deadline, call.finish)
         elif isinstance(request, AdoptOrphans | ForgetOrphan | DescribeOrphans):
@@ -293,7 +293,7 @@ class Node:
             self._on_partition(request, call)
 
     def _on_partitions(self, request: read_messages.GetBounds | LeaseFiles, call: Call) -> None:
-        """Answer about several partitions, as they are in one moment."""
+        """Answer about several partitions, all at the same moment."""
         found = [self._find(one.namespace, one.created) for one in request.partitions]
         shards: list[tuple[Shard, Key]] = []
         for one, running in zip(request.partitions, found, strict=True):
@@ -318,13 +318,13 @@ class Node:
             call.finish(reply)
 
     def _collect(self, shards: Sequence[Shard]) -> None:
-        """Have a checkpoint soon: files that leases have kept are collected by it."""
+        """Request a checkpoint, which collects the files that leases have kept."""
         for shard in shards:
             running = self.shards[shard.number]
             running.driver.perform(shard.pump.request_seal(now_us()))
 
     def _on_erase(self, request: EraseDeleted, call: Call) -> None:
-        """Take the next step, and look beside the loop at what is left."""
+        """Take the next step, then list the remaining files off the loop."""
         if self.doubt is not None:
             raise self.doubt.error(self.path, "cannot erase deleted rows while")
         count = self.require_catalog().shard_count
@@ -338,7 +338,7 @@ class Node:
         self._read(work, call)
 
     def _find(self, namespace: int, created: int) -> Running | Awaited:
-        """Find who serves a partition, or who will. Never a default."""
+        """Find the shard that serves a partition, or will. There is no default."""
         try:
             route = self.router.route(namespace, created, self.metadata)
         except (PartitionUnknown, Recreated):
@@ -348,11 +348,12 @@ class Node:
             self._refuse_if_blocked(namespace, route.shard)
         running = self.shards.get(route.shard)
         if running is None:
-            raise NotReady(f"shard {route.shard} does not serve", hint="See the node's status")
+            what = f"shard {route.shard} is not serving"
+            raise NotReady(what, hint="Check the node's status")
         return route if isinstance(route, Awaited) else running
 
     def _refuse_if_blocked(self, namespace: int, shard: GroupId | None = None) -> None:
-        """Say so at once where nothing is served, and nothing is made, for doubt."""
+        """Raise at once if doubt blocks a namespace: nothing is served or created there."""
         doubt = self.doubt
         if doubt is None:
             return
@@ -361,7 +362,7 @@ class Node:
             raise doubt.error(self.path, f"partition {namespace:x} is not served while")
 
     def _park(self, awaited: Awaited, call: Call, namespace: int) -> None:
-        """Keep a request until its partition is here, and then begin it again."""
+        """Park a request until its partition is open, then resume it."""
         running = self.shards[awaited.shard]
         limit = self.loop.time() + self.config.reconcile.park_deadline.seconds
         ended = partial(self._unparked, call)
@@ -410,7 +411,7 @@ class Node:
         request: write_messages.AppendRequest | write_messages.StageRequest,
         call: Call,
     ) -> None:
-        """Judge a batch; one that takes long is judged beside the loop."""
+        """Validate a batch; a large one is validated off the loop."""
         schema = known.versions.get(request.schema_id)
         if schema is None:
             raise schema_unknown(request.schema_id, len(known.versions))
@@ -429,11 +430,11 @@ class Node:
         call: Call,
         outcome: EntryProposal | HeadraceError,
     ) -> None:
-        """Propose what was judged in its turn."""
+        """Propose a validated batch, in the order of its writer."""
         try:
             if isinstance(outcome, HeadraceError):
                 raise outcome
-            # It may have been closed meanwhile, and its erasing may count on that.
+            # The partition may be closed by now, and an erasure may rely on that.
             self._find(batch.request.namespace, batch.request.created)
             self._propose(running, outcome, call)
         except HeadraceError as error:
@@ -448,7 +449,7 @@ class Node:
     def _fetch(
         self, running: Running, key: Key, request: read_messages.Fetch, call: Call
     ) -> None:
-        """Read now, or when there is something to read."""
+        """Read now, or once there are rows."""
         reader = running.shard.store.reader
         known = reader.schemas(key).versions
         if request.version > max(known):
@@ -474,7 +475,7 @@ class Node:
     def _with_known_schema(
         self, partition: Partition, request: read_messages.Fetch
     ) -> read_messages.Fetch:
-        """Ask for no rows of a schema that metadata has lost: nobody could show them."""
+        """Cut the request before rows whose schema metadata has lost: they cannot be read."""
         end = end_for(partition, request.version)
         target = self.metadata.partition_at(partition.namespace)
         is_lost = target is not None and request.version >= len(target.schemas)
@@ -483,19 +484,19 @@ class Node:
             return request
         if request.start >= end:
             raise self.doubt.error(
-                self.path, f"rows from offset {end} on have a schema that is not known, and"
+                self.path, f"rows from offset {end} on have an unknown schema, and"
             )
         return replace(request, end=end)
 
     def _fetch_again(self, request: read_messages.Fetch, call: Call) -> None:
-        """Read what has come, or nothing if the wait was in vain."""
+        """Read the rows that arrived, or none if the wait timed out."""
         call.request = replace(request, wait_ms=0)
         self._begin(call)
 
     def _read_rows(
         self, reader: Reader, work: Callable[[], tuple[Reply, Sequence[Buffer]]], call: Call
     ) -> None:
-        """Read from the files of a shard; the status names what is rotten until a restart."""
+        """Read a shard's files; the status lists corrupt ones until a restart."""
 
         def read() -> tuple[Reply, Sequence[Buffer]]:
             try:
@@ -507,7 +508,7 @@ class Node:
         self._read(read, call)
 
     def _read(self, work: Callable[[], tuple[Reply, Sequence[Buffer]]], call: Call) -> None:
-        """Read beside the loop, and answer on it. What waited too long is not begun."""
+        """Read off the loop, answer on it. A request past its deadline is not begun."""
 
         def run() -> None:
             reply: Reply | HeadraceError

@@ -1,7 +1,7 @@
-"""A node in numbers: what its status tells besides its words.
+"""The figures of a node's status.
 
-Everything here is read from what the machines keep anyway, when somebody asks. Sizes are bytes,
-times are ISO 8601, in UTC.
+They are read on demand from state that the machines keep anyway. Sizes are in bytes, times are
+ISO 8601 in UTC.
 """
 
 import os
@@ -23,21 +23,21 @@ _US_PER_S = 1_000_000
 
 
 def iso(seconds: float) -> str:
-    """Return a moment as text, to the millisecond."""
+    """Format a Unix time, to the millisecond."""
     text = datetime.fromtimestamp(seconds, UTC).isoformat(timespec="milliseconds")
     return text.replace("+00:00", "Z")
 
 
 @dataclass(frozen=True, slots=True)
 class DiskSpace:
-    """What a file system has, and what of it is left for this process."""
+    """The size of a file system, and what is left of it for this process."""
 
     free: int
     total: int
 
 
 def disk_space(path: str) -> DiskSpace | None:
-    """Look at the file system of a directory; None if it does not say."""
+    """Return the space on the file system of a directory; None if unknown."""
     try:
         found = os.statvfs(path)
     except OSError:
@@ -46,22 +46,22 @@ def disk_space(path: str) -> DiskSpace | None:
 
 
 def disk_figures(path: str) -> dict[str, object]:
-    """Say what the file system of the data directory has; nothing if it does not say."""
+    """Return the space on the data directory's file system; empty if unknown."""
     space = disk_space(path)
     return {} if space is None else dict(asdict(space))
 
 
 def journal_size(group: Group) -> int:
-    """Return the bytes of a group's journal files, and of its spares if they can be listed."""
+    """Return the size of a group's journal files, and of its spares if they can be listed."""
     journal = group.journal
     size = sum(file.header.size for file in list(journal.files))
-    with suppress(OSError):  # a disk that fails is no reason to say nothing
+    with suppress(OSError):  # report the rest even if the disk fails
         size += journal.spares.size()
     return size
 
 
 def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
-    """Say how a group's journal and checkpoints are, and what it cannot let go."""
+    """Return the figures of a group's journal and checkpoints, and its stuck files."""
     journal, current = group.journal, group.superblock.current
     op = current.checkpoint.op
     seal = journal.headers(op, op)
@@ -92,7 +92,7 @@ def group_figures(group: Group, pump: Pump | None) -> dict[str, object]:
 
 
 def store_figures(store: Store) -> dict[str, object]:
-    """Say what a shard's rows take on disk, beside its journal."""
+    """Return what a shard's rows take on disk, besides its journal."""
     return {
         "findings": [f"{each.path}: {each.what}" for each in store.findings],
         "partitions": len(store.machine.state.partitions),
@@ -101,9 +101,9 @@ def store_figures(store: Store) -> dict[str, object]:
 
 
 def schema_lines(data: bytes, size_max: int | None = None) -> list[str]:
-    """Show a schema, one column a line; one that cannot be read says so.
+    """Format a schema, one column per line; an unreadable one gives its error.
 
-    With `size_max` as many columns as fit in so many characters, and how many more there are.
+    With `size_max`: as many columns as fit in that many characters, and how many are left out.
     """
     try:
         lines = [f"{field.name}: {field.type}" for field in decode_schema(data)]
@@ -116,18 +116,18 @@ def schema_lines(data: bytes, size_max: int | None = None) -> list[str]:
 
 
 def diverged(store: Store) -> Iterator[str]:
-    """Name the cursors beyond their partition's end."""
+    """Yield the cursors beyond the end of their partition, in words."""
     for partition in store.machine.state.partitions.values():
         for group, cursor in partition.cursors.items():
             if cursor.next > partition.end:
                 yield (
-                    f"consumer group {group!r} reads {cursor.next} next in partition "
-                    f"{partition.namespace:x}, which ends at {partition.end}"
+                    f"the next offset of consumer group {group!r} is {cursor.next} in "
+                    f"partition {partition.namespace:x}, which ends at {partition.end}"
                 )
 
 
 def segments_size(store: Store) -> int:
-    """Return the bytes of a shard's segments and carry files, and of what those keep."""
+    """Return the size of a shard's segments and carry files, and of the sources those keep."""
     carries = list(store.keeper.files.carry.values())
     kept = {source for file in carries for source in file.sources}
     carried = sum(file.size for file in carries) + sum(source.size for source in kept)
@@ -144,7 +144,7 @@ def _placed(store: Store) -> list[Placed]:
 
 
 def reconciler_figures(shard: Shard) -> dict[str, object]:
-    """Say what a shard's reconciler did, and who waits for it."""
+    """Return the counters of a shard's reconciler, and the requests that wait for it."""
     counters = shard.reconciler.counters
     return {
         "reconciler": {

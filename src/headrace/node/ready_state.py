@@ -1,4 +1,4 @@
-"""What a node says of itself: the ready state, which status and `/health/ready` show."""
+"""The ready state of a node, which status and `/health/ready` show."""
 
 import time
 from dataclasses import dataclass, field
@@ -23,40 +23,40 @@ from headrace.node.node_status import (
 if TYPE_CHECKING:
     from headrace.node.bootstrap import Boot
 
-SHOWN_MAX: Final = 100  # orphans, and reasons of doubt: all of it has to fit in one answer
+SHOWN_MAX: Final = 100  # orphans, and reasons for doubt: all must fit in one response
 _SCHEMA_SIZE_MAX: Final = 64 * 1024  # characters of one schema
 _US_PER_S = 1_000_000
 
 
 @dataclass(slots=True)
 class GroupState:
-    """What became of one group at the start."""
+    """The outcome of the start for one group."""
 
-    head: Head | None = None  # what it had to reach, as `heads` says
+    head: Head | None = None  # that it must reach, from the file `heads`
     report: RecoveryReport | None = None
     refused: HeadraceError | None = None
-    held: HeadraceError | None = None  # what is whole of it is read, and nothing written
-    lines: list[str] = field(default_factory=list)  # what was done besides the recovery
+    held: HeadraceError | None = None  # its whole part is read, and nothing is written
+    lines: list[str] = field(default_factory=list)  # actions besides the recovery
 
     @property
     def is_undecided(self) -> bool:
-        """Say whether it is less than its copy, as group 0 may be: it waits for the shards."""
+        """Whether it waits for the shards, as group 0 does if its copy has more."""
         return (self.report, self.refused, self.held) == (None, None, None)
 
     @property
     def said(self) -> str:
-        """What the start came to, in one line."""
+        """The outcome of the start, in one line."""
         if self.held is not None:
             return f"held: {self.held}"
         if self.refused is not None:
             return f"refused: {self.refused}"
         if self.report is None:
-            return "it is less than its copy: judged again when the shards are known"
+            return "it has less than its copy: decided once the shards are recovered"
         return "; ".join([*self.lines, self.report.lines()[0]])
 
 
 def ready_state(boot: "Boot") -> dict[str, object]:
-    """Return everything that is known of a node on its way up, or up."""
+    """Return everything known of a starting or running node."""
     doubt = doubt_of(boot)
     return {
         "ready": boot.is_ready,
@@ -83,9 +83,9 @@ def ready_state(boot: "Boot") -> dict[str, object]:
 
 
 def degraded(boot: "Boot") -> list[str]:
-    """Say where acknowledged rows or topics are missing from what is served, as is known.
+    """Return where acknowledged rows or topics are known to be missing from service.
 
-    What only a read of every byte finds is not known: `headrace doctor --deep` does that.
+    Damage that only a full read reveals is not included: `headrace doctor --deep` finds it.
     """
     files = [
         f"{each.path}: {each.what}"
@@ -98,19 +98,19 @@ def degraded(boot: "Boot") -> list[str]:
 
 
 def doubt_of(boot: "Boot") -> Doubt | None:
-    """Return why metadata is in doubt now."""
+    """Return the current metadata doubt, if any."""
     return boot.doubt if boot.node is None else boot.node.doubt
 
 
 def _reasons(doubt: Doubt) -> list[str]:
-    """Return what fits in an answer; what shards have followed comes before orphans."""
+    """Return the reasons that fit in a response; revisions come before orphans."""
     more = len(doubt.reasons) - SHOWN_MAX
     shown = list(doubt.reasons[:SHOWN_MAX])
     return [*shown, f"and {more:,} more reasons"] if more > 0 else shown
 
 
 def _orphans(doubt: Doubt) -> list[dict[str, object]]:
-    """Describe the first of them. The schema is that of a topic, and is shown once for each."""
+    """Describe the first orphans. The schema of each topic is shown once."""
     shown: set[tuple[GroupId, int, Revision]] = set()
     found: list[dict[str, object]] = []
     for one in doubt.orphans[:SHOWN_MAX]:

@@ -1,7 +1,7 @@
-"""Health and metrics over HTTP: a few pages to GET, and nothing else.
+"""Health and metrics over HTTP: a few GET pages, and nothing else.
 
-Whatever a peer sends, it gets one short answer and the connection ends. A connection has one
-deadline for everything, the request has a bound on its size, and so has their number.
+Every peer gets one short response, then the connection ends. A connection has one deadline for
+everything; the size of requests and the number of connections are limited.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ CONNECTIONS_MAX: Final = 64  # more are closed at once: probes and scrapers are 
 HEADER_SIZE_MAX: Final = 8 * 1024
 LINE_SIZE_MAX: Final = 4 * 1024  # of the request line
 TIMEOUT: Final = 5.0  # seconds, from the first byte to the last
-# A close with bytes unread resets the connection and may take the answer along.
+# Closing with unread bytes resets the connection, and the response may be lost.
 LINGER_TIMEOUT: Final = 1.0
 LINGER_SIZE_MAX: Final = 64 * 1024
 
@@ -34,7 +34,7 @@ _HEADER = re.compile(r"([!#$%&'*+.^_`|~0-9A-Za-z-]+):[ \t]*([\t -~\x80-\xff]*)")
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One answer."""
+    """One response."""
 
     body: bytes
     content_type: str = "text/plain; charset=utf-8"
@@ -43,7 +43,7 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """Whether the node serves, and what `/health/ready` says of it, as JSON."""
+    """Whether the node serves, and the details for `/health/ready`, as JSON."""
 
     is_ready: bool
     details: Mapping[str, object]
@@ -53,7 +53,7 @@ Pages = Mapping[str, Callable[[], Page]]
 
 
 def node_pages(health: Callable[[], Health], render: Callable[[], bytes]) -> Pages:
-    """Return the pages of a node; each is made anew when it is asked for."""
+    """Return the pages of a node; each is rendered on request."""
     return {
         "/health/live": lambda: Page(b"live\n"),
         "/health/ready": lambda: _ready(health()),
@@ -72,7 +72,7 @@ class HttpServer:
 
     @property
     def port(self) -> int:
-        """The port that was given or, for 0, found."""
+        """The bound port, with the actual one for 0."""
         assert self._server is not None
         port: int = self._server.sockets[0].getsockname()[1]
         return port
@@ -88,11 +88,11 @@ class HttpServer:
                 "listen.http",
                 f"cannot listen on {host} port {port}: {reason}",
                 hint="Each node needs its own: set listen.http to another HOST:PORT, such as "
-                "`--set listen.http=127.0.0.1:0` for any free port, or to '' to go without",
+                "`--set listen.http=127.0.0.1:0` for any free port, or to '' to disable it",
             ) from error
 
     async def stop(self) -> None:
-        """Close the listener and every connection. Nothing of ours runs on return."""
+        """Close the listener and every connection. On return, no task runs."""
         if self._server is not None:
             self._server.close()
         tasks = list(self._tasks)
@@ -110,15 +110,15 @@ class HttpServer:
                 self._tasks.add(task)
                 await self._converse(reader, writer)
         except asyncio.CancelledError:
-            pass  # by `stop` or the loop's end; asyncio takes a cancelled handler for a fault
+            pass  # by `stop` or the loop's end; asyncio logs a cancelled handler as an error
         finally:
             self._tasks.discard(task)
-            writer.transport.abort()  # does nothing to one that is closed
+            writer.transport.abort()  # no effect if already closed
 
     async def _converse(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
     ) -> None:
-        """Hear one request and answer it. A peer that is gone or slow is not an error."""
+        """Read one request and answer it. A slow or disconnected peer is not an error."""
         with suppress(OSError):  # the deadline's TimeoutError is one
             async with asyncio.timeout(self.timeout):
                 request = await _hear(reader)
@@ -147,7 +147,7 @@ class HttpServer:
 
 
 async def serve_http(host: str, port: int, pages: Pages) -> HttpServer:
-    """Listen and serve. The caller ends it with `stop`."""
+    """Start serving. The caller ends it with `stop`."""
     server = HttpServer(pages)
     await server.start(host, port)
     return server
@@ -160,7 +160,7 @@ class _Request:
 
 
 async def _hear(reader: asyncio.StreamReader) -> _Request | Page | None:
-    """Return a request, the answer to one that is none, or None if nothing was said."""
+    """Return a request, the response to an invalid one, or None if nothing was sent."""
     data = bytearray()
     while True:
         piece = await reader.read(_PIECE)
@@ -172,26 +172,26 @@ async def _hear(reader: asyncio.StreamReader) -> _Request | Page | None:
         if status is not None:
             return _refusal(status)
         if end >= 0:
-            is_alone = len(data) == end + len(_END)  # a body is never wanted
+            is_alone = len(data) == end + len(_END)  # bodies are not accepted
             request = _parse(bytes(data[:end])) if is_alone else None
             return request or _refusal(HTTPStatus.BAD_REQUEST)
 
 
 def _flaw(data: bytearray, end: int) -> HTTPStatus | None:
-    """Judge what has arrived, whole or not, by its size and its lines."""
+    """Check the received part by its size and its lines."""
     header = data[:end] if end >= 0 else data
     line_end = header.find(b"\r\n")
     if (line_end if line_end >= 0 else len(header)) > LINE_SIZE_MAX:
         return HTTPStatus.REQUEST_URI_TOO_LONG
     if len(header) > HEADER_SIZE_MAX - len(_END):
         return HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE
-    if header.count(b"\n") != header.count(b"\r\n"):  # would be waited for in vain
+    if header.count(b"\n") != header.count(b"\r\n"):  # the end would never match
         return HTTPStatus.BAD_REQUEST
     return None
 
 
 def _parse(header: bytes) -> _Request | None:
-    """Read a request line and its headers; None if they are no request that can be served."""
+    """Parse a request line and its headers; None if they are not a valid request."""
     line, *rest = header.decode("latin-1").split("\r\n")
     match = _REQUEST_LINE.fullmatch(line)
     if match is None:
@@ -247,7 +247,7 @@ def _response(page: Page, *, has_body: bool = True) -> bytes:
 
 
 async def _linger(reader: asyncio.StreamReader) -> None:
-    """Read what a refused peer still sends, within bounds, so that it gets its answer."""
+    """Drain what a refused peer still sends, within bounds, so that it gets its response."""
     left = LINGER_SIZE_MAX
     with suppress(TimeoutError):
         async with asyncio.timeout(LINGER_TIMEOUT):

@@ -1,17 +1,17 @@
-"""How the process of a node keeps memory, and looks for what it can free.
+"""Memory management of a node process: what it keeps, and when it frees.
 
-The buffers of bodies come and go by the megabyte. Left alone, glibc gives each back to the
-kernel, which must clear its pages before they come again: half of what a body costs. So does
-Arrow, after a moment, with the rows of segments; `headrace serve` has it wait. A node gives
-memory back when nothing has come or gone for a second.
+Buffers of bodies are allocated and freed by the megabyte. By default, glibc returns each to the
+kernel, which must clear the pages before they are reused: half the cost of a body. Arrow does
+the same, after a moment, with the rows of segments; `headrace serve` delays that. A node
+returns memory to the kernel when it has had no traffic for a second.
 
-Each thread would free into a heap of its own, and every heap keeps holes that no other thread
-fills. So threads bring no new ones: nearly all of them hold Python's lock when they ask for
-memory, and Arrow's rows come from elsewhere.
+By default, each thread would use its own heap, with holes that no other thread fills. So
+threads share one heap: nearly all of them hold the GIL when they allocate, and Arrow's rows
+come from elsewhere.
 
-Requests leave hardly a cycle behind, and what the modules hold is there for good: Python need
-not look through all of it every few hundred requests. Those that fail leave some, with their
-bodies: an idle node looks for them.
+Requests create hardly any reference cycles, and the content of modules is permanent: Python
+need not scan all of it every few hundred requests. Failed requests create some cycles, with
+their bodies: an idle node collects them.
 """
 
 import asyncio
@@ -23,21 +23,25 @@ import pyarrow as pa
 
 from headrace.server.connections.traffic import Traffic
 
-# mallopt(3). How many heaps; their largest buffer; what one may keep at its top.
+# mallopt(3): number of heaps; largest buffer in them; memory kept at the top of one.
 _M_ARENA_MAX: Final = -8
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
 _REUSED_SIZE_MAX: Final = 32 * 1024 * 1024  # the most that glibc takes
 _KEPT_SIZE_MAX: Final = 256 * 1024 * 1024
 _LOOK_EVERY: Final = 1.0  # seconds
-_COLLECT_LOOKS_MIN: Final = 30  # between two full rounds: one takes 0.1 s for 400,000 objects
-_COLLECT_AFTER: Final = (20_000, 20, 50)  # objects; rounds of the first, of the second
+_COLLECT_LOOKS_MIN: Final = 30  # between full collections: one takes 0.1 s for 400,000 objects
+_COLLECT_AFTER: Final = (
+    20_000,
+    20,
+    50,
+)  # objects; collections of generation 0, and of 1
 
 
 def keep_freed_memory() -> bool:
-    """Let buffers be used again. Only for a process that is a node and nothing else.
+    """Let freed buffers be reused. Only for a process that is a node and nothing else.
 
-    False: this C library has no such thing, and goes its own way.
+    False: this C library does not support it.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
     if mallopt is None:
@@ -50,7 +54,7 @@ def keep_freed_memory() -> bool:
 
 
 async def give_back_when_idle(traffic: Traffic) -> None:
-    """Give freed memory back when the node has had nothing to do for a while. Never ends."""
+    """Return freed memory to the kernel while the node is idle. Never ends."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", lambda padding: None)
     seen, is_given_back, is_collected = 0, False, False
     looks = _COLLECT_LOOKS_MIN
@@ -62,7 +66,7 @@ async def give_back_when_idle(traffic: Traffic) -> None:
             seen, is_given_back, is_collected = found, False, False
             continue
         if not is_collected and looks >= _COLLECT_LOOKS_MIN:
-            # All of it: what waited through a round is old, and may have failed since.
+            # A full collection: objects of failed requests may be in an old generation.
             gc.collect()
             looks, is_collected, is_given_back = 0, True, False
         if not is_given_back:
@@ -72,6 +76,6 @@ async def give_back_when_idle(traffic: Traffic) -> None:
 
 
 def collect_rarely() -> None:
-    """Have the collector leave alone what is there now, and look more rarely at the rest."""
+    """Exempt existing objects from garbage collection, and collect the rest less often."""
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)

@@ -1,7 +1,7 @@
-"""A node's metrics: every name and meaning in one table, and what becomes of it in a scrape.
+"""A node's metrics: all names and meanings in one table, and their rendering in a scrape.
 
-Nothing is counted here: what a node, its machines and its listeners keep is read when somebody
-asks.
+Nothing is counted here: the counters of the node, its machines and its listeners are read on
+each scrape.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -23,7 +23,7 @@ from prometheus_client.utils import floatToGoString
 from headrace.node.counters import Distribution
 
 CONTENT_TYPE: Final = CONTENT_TYPE_LATEST
-LABEL_VALUES_MAX: Final = 64  # of one counter; what comes after these is counted as OTHER
+LABEL_VALUES_MAX: Final = 64  # per counter; further values are counted as OTHER
 LABEL_SIZE_MAX: Final = 100  # characters
 OTHER: Final = "other"
 
@@ -33,7 +33,7 @@ Readings = Mapping[str, Reading]
 
 
 class Counter(StrEnum):
-    """Numbers that only rise while a node runs. The third column is the label, if any."""
+    """Values that only rise while a node runs. The third column is the label, if any."""
 
     meaning: str
     label: str
@@ -45,28 +45,31 @@ class Counter(StrEnum):
         member.label = label
         return member
 
-    APPENDS = "headrace_appends_total", "Appends that were acknowledged."
+    APPENDS = "headrace_appends_total", "Acknowledged appends."
     APPEND_ROWS = "headrace_append_rows_total", "Rows of acknowledged appends."
     APPEND_BYTES = "headrace_append_bytes_total", "Body bytes of acknowledged appends."
-    FETCHES = "headrace_fetches_total", "Fetches that were answered with rows or their absence."
-    FETCH_BYTES = "headrace_fetch_bytes_total", "Body bytes of answers to fetches."
-    FAILURES = "headrace_failures_total", "Requests that ended with an error.", "code"
-    PASSES = "headrace_reconcile_passes_total", "Passes of reconcilers that compared."
-    SKIPS = "headrace_reconcile_skips_total", "Passes that had nothing to compare."
-    BUILDS = "headrace_reconcile_builds_total", "Partitions that were made here."
-    REMOVALS = "headrace_reconcile_removals_total", "Partitions that were removed here."
+    FETCHES = "headrace_fetches_total", "Fetches answered, with or without rows."
+    FETCH_BYTES = "headrace_fetch_bytes_total", "Body bytes of fetch responses."
+    FAILURES = "headrace_failures_total", "Requests that failed.", "code"
+    PASSES = (
+        "headrace_reconcile_passes_total",
+        "Reconciler passes that compared metadata and partitions.",
+    )
+    SKIPS = "headrace_reconcile_skips_total", "Reconciler passes that had nothing to compare."
+    BUILDS = "headrace_reconcile_builds_total", "Partitions created on this node."
+    REMOVALS = "headrace_reconcile_removals_total", "Partitions removed from this node."
     RECONCILE_FAILURES = (
         "headrace_reconcile_failures_total",
-        "Builds and removals that failed, to be tried again.",
+        "Partition builds and removals that failed and will be retried.",
         "cause",
     )
-    PARKED = "headrace_parked_total", "Requests that waited for their partition to be made."
-    CONNECTIONS = "headrace_connections_total", "Connections that were accepted."
-    CUT_OFFS = "headrace_cut_off_connections_total", "Connections that were cut off.", "reason"
+    PARKED = "headrace_parked_total", "Requests that waited for their partition to be created."
+    CONNECTIONS = "headrace_connections_total", "Connections accepted."
+    CUT_OFFS = "headrace_cut_off_connections_total", "Connections cut off.", "reason"
 
 
 class Gauge(StrEnum):
-    """Numbers as they are at the moment of a scrape; read, never counted."""
+    """Current values at the time of a scrape."""
 
     meaning: str
 
@@ -79,35 +82,35 @@ class Gauge(StrEnum):
     READY = "headrace_ready", "1 if the node serves, 0 if not."
     DEGRADED = (
         "headrace_degraded",
-        "Places where rows or topics are missing: files that cannot be read, cursors beyond an "
-        "end, reasons why the metadata is in doubt.",
+        "Places where rows or topics are missing: unreadable files, cursors beyond an end, "
+        "reasons for metadata doubt.",
     )
     ORPHANS = (
         "headrace_orphans",
-        "Partitions that a shard has and the metadata has lost: nothing removes them.",
+        "Partitions that a shard has but the metadata has lost; never removed automatically.",
     )
     HEADS_FAILURES = (
         "headrace_heads_failures",
-        "Writes of the file of heads that failed in a row: 0 while it protects the ends of "
+        "Consecutive failed writes of the heads file: 0 while it protects the ends of "
         "journals.",
     )
-    JOURNAL_BYTES = "headrace_journal_bytes", "Bytes of all journal files, spares included."
+    JOURNAL_BYTES = "headrace_journal_bytes", "Bytes of all journal files, including spares."
     SEGMENT_BYTES = "headrace_segment_bytes", "Bytes of segments and carry files."
     DISK_FREE_BYTES = (
         "headrace_disk_free_bytes",
-        "Bytes that the data directory's file system has left for the node.",
+        "Free bytes on the file system of the data directory.",
     )
     FREE_SLOTS = "headrace_journal_free_slots", "Free slots of the fullest group's ring."
     PENDING_CHECKPOINTS = "headrace_pending_checkpoints", "Checkpoints waiting to be written."
-    UNSEALED_BYTES = "headrace_unsealed_bytes", "Body bytes since the last seals."
-    PARTITIONS = "headrace_partitions", "Partitions that this node holds."
-    IN_FLIGHT = "headrace_in_flight_requests", "Requests that are not answered yet."
-    IN_FLIGHT_BYTES = "headrace_in_flight_bytes", "Body bytes of those requests."
-    OPEN_CONNECTIONS = "headrace_open_connections", "Connections that are open."
+    UNSEALED_BYTES = "headrace_unsealed_bytes", "Body bytes appended since the last seals."
+    PARTITIONS = "headrace_partitions", "Partitions on this node."
+    IN_FLIGHT = "headrace_in_flight_requests", "Requests in flight."
+    IN_FLIGHT_BYTES = "headrace_in_flight_bytes", "Body bytes of requests in flight."
+    OPEN_CONNECTIONS = "headrace_open_connections", "Open connections."
 
 
 class Histogram(StrEnum):
-    """Numbers of which the distribution matters."""
+    """Distributions of values."""
 
     meaning: str
 
@@ -117,16 +120,16 @@ class Histogram(StrEnum):
         member.meaning = meaning
         return member
 
-    APPEND_SECONDS = "headrace_append_seconds", "From an append to its acknowledgement."
-    FETCH_SECONDS = "headrace_fetch_seconds", "From a fetch to its answer."
-    COMMIT_GROUP_OPS = "headrace_commit_group_ops", "Ops that one sync made durable."
+    APPEND_SECONDS = "headrace_append_seconds", "Seconds from an append to its acknowledgement."
+    FETCH_SECONDS = "headrace_fetch_seconds", "Seconds from a fetch to its response."
+    COMMIT_GROUP_OPS = "headrace_commit_group_ops", "Ops per sync."
 
 
 class Metrics(Collector):
     """The metrics of one node."""
 
     def __init__(self, read: Callable[[], Readings]) -> None:
-        """`read` is called once for each scrape, and names only what is in the table."""
+        """`read` is called once per scrape, and returns only metrics of the table."""
         self._read = read
 
     def render(self) -> bytes:
@@ -134,7 +137,7 @@ class Metrics(Collector):
         return generate_latest(self)
 
     def collect(self) -> Iterator[Metric]:
-        """Give all that is read; a counter that is not, as 0."""
+        """Yield all readings; counters without one as 0."""
         readings = dict(self._read())
         for counter in Counter:
             yield _counter_family(counter, readings.pop(counter, 0))
@@ -148,7 +151,7 @@ class Metrics(Collector):
                 found = readings.pop(histogram)
                 assert isinstance(found, Distribution)
                 yield _histogram_family(histogram, found)
-        assert not readings  # what is read is in the table
+        assert not readings  # every reading is in the table
 
 
 def _counter_family(counter: Counter, reading: Reading) -> CounterMetricFamily:
@@ -178,7 +181,7 @@ def _histogram_family(histogram: Histogram, found: Distribution) -> HistogramMet
 
 
 def _add(counts: dict[str, float], label: str, amount: float) -> None:
-    """Add to the count of one label value, within the bound on how many there are."""
+    """Add to the count of one label value, within the limit on label values."""
     value = label[:LABEL_SIZE_MAX].encode(errors="replace").decode()
     if value not in counts and len(counts) >= LABEL_VALUES_MAX:
         value = OTHER

@@ -1,9 +1,9 @@
-"""Tells the service manager how a node is: systemd's notification protocol.
+"""Notifies the service manager of a node's state: systemd's notification protocol.
 
     datagram := line (newline line)*          READY=1   STOPPING=1   STATUS=text
 
-It goes to the socket that NOTIFY_SOCKET names: a path, or `@` and a name without a file. Where
-nobody set it, nobody listens, and nothing is sent.
+It is sent to the socket in NOTIFY_SOCKET: a path, or `@` and an abstract name. If the variable
+is not set, nothing is sent.
 """
 
 import asyncio
@@ -23,12 +23,12 @@ TIMEOUT: Final = 1.0  # seconds: a manager that does not read must not hold up a
 
 
 def status(text: str) -> str:
-    """Return a line that the manager shows to people."""
+    """Return a status line for the manager to display."""
     return "STATUS=" + " ".join(text.split())
 
 
 def notify(*lines: str, environ: Mapping[str, str] = os.environ) -> bool:
-    """Send `lines`, and return whether they were sent. What fails is an event, and no error."""
+    """Send `lines`; return whether they were sent. A failure is logged, not raised."""
     name = environ.get(VARIABLE, "")
     if not name:
         return False
@@ -43,11 +43,11 @@ def notify(*lines: str, environ: Mapping[str, str] = os.environ) -> bool:
     return True
 
 
-_LOOKS = 20  # in the time that is waited: so exact is its end
+_LOOKS = 20  # checks per idle period: its precision
 
 
 async def until_idle(traffic: Traffic, seconds: float) -> None:
-    """Wait until nobody has been connected for so long."""
+    """Wait until there has been no connection for this long."""
     clock = asyncio.get_running_loop().time
     came, since = traffic.connections_total, clock()
     while True:

@@ -1,4 +1,4 @@
-"""What a scrape reads of a node."""
+"""The readings of a node for a scrape."""
 
 from headrace.node.bootstrap import Boot
 from headrace.node.counters import NodeCounters
@@ -9,7 +9,7 @@ from headrace.server.metrics import Counter, Gauge, Histogram, Readings
 
 
 def readings(boot: Boot, traffic: Traffic) -> Readings:
-    """Return what others count and hold anyway."""
+    """Return the current value of every metric."""
     node = boot.node
     running = [] if node is None else list(node.shards.values())
     doubt = doubt_of(boot)
@@ -59,6 +59,6 @@ def readings(boot: Boot, traffic: Traffic) -> Readings:
 
 
 def _disk(path: str) -> dict[str, float]:
-    """Return what is left on the disk; nothing if the file system does not say."""
+    """Return the free disk space; nothing if unknown."""
     space = disk_space(path)
     return {} if space is None else {Gauge.DISK_FREE_BYTES: space.free}

@@ -1,4 +1,4 @@
-"""A node with its sockets: what `headrace serve` and an embedded log run."""
+"""A node with its sockets, as run by `headrace serve` and by an embedded log."""
 
 import asyncio
 from dataclasses import dataclass, field, replace
@@ -21,7 +21,7 @@ from headrace.wire.address import SOCKET_NAME
 
 @dataclass(slots=True)
 class Serving:
-    """A node that listens. `stop` ends it cleanly."""
+    """A listening node. `stop` ends it cleanly."""
 
     boot: Boot
     service: Node
@@ -34,7 +34,7 @@ class Serving:
         return [listener.address for listener in self.listeners]
 
     async def stop(self) -> None:
-        """Stop accepting, answer what is in flight, then stop the groups."""
+        """Stop accepting, answer requests in flight, then stop the groups."""
         if self.boot.node is not None:
             self.boot.node.begin_stop()
         limit = self.boot.config.stop.timeout.seconds
@@ -50,19 +50,19 @@ class Serving:
 async def serve(
     path: str, config: Config, *, release: str, tcp: bool = True, strict: bool = False
 ) -> Serving:
-    """Start the node in `path` and listen. Whatever fails, nothing is left running.
+    """Start the node in `path` and listen. On failure, nothing is left running.
 
-    Health is served from the first step on, the log only when all are taken.
+    Health is served from the first step on, the log only after all steps.
 
-    What refuses a start is asked in this order, and until all have agreed nothing is made:
+    The conditions of a start are checked in this order; nothing is created before all are met:
 
         the lock, if there is one      DirectoryHeld names its process
-        the HTTP port, the TCP port    BadConfig names the setting; so does a file that lies
-        and the socket's place         where the socket goes
-        the directory, LOCK, a log     Boot.run makes them
+        the HTTP port, the TCP port    BadConfig names the setting, also if another file is
+        and the socket's path          in the place of the socket
+        the directory, LOCK, a log     Boot.run creates them
 
-    So a start that is refused, or killed, before the last line leaves a directory as it was, or
-    not there; only the text in LOCK, which says nothing once its process is gone, may differ.
+    So a start that fails or is killed before the last line leaves the directory unchanged, or
+    missing; only the text in LOCK may differ, which is void once its process has ended.
     """
     boot, traffic = begin(path, config, strict=strict), Traffic()
     boot.release = release
@@ -124,7 +124,7 @@ async def _listen(serving: Serving, config: Config, release: str, port: TcpPort 
 
 
 def limits_of(config: Config) -> PeerLimits:
-    """Return what the config lets peers do."""
+    """Return the limits on peers from the config."""
     limits, request = config.limits, config.request
     return PeerLimits(
         connection_count_max=limits.connections,

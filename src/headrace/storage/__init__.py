@@ -1,1 +1,1 @@
-"""The seam to a disk, and the real disk behind it. Start at `seam`."""
+"""The storage interface, and its implementation on a real disk. Start at `seam`."""

@@ -1,4 +1,4 @@
-"""Replacing a file as a whole: after a crash it is the old one or the new one."""
+"""Atomic file replacement: after a crash, it is either the old file or the new one."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -11,12 +11,12 @@ LEFTOVER_SUFFIX = ".tmp"
 
 
 def is_leftover(name: str) -> bool:
-    """Tell whether `name` is a file that was never finished, which anyone may unlink."""
+    """Return whether `name` is an unfinished file, which may be unlinked."""
     return name.endswith(LEFTOVER_SUFFIX)
 
 
 def is_barred(failed: StorageFailed) -> bool:
-    """Tell whether nothing happened, for a file that stands there may not be replaced."""
+    """Return whether nothing happened because an existing file may not be replaced."""
     return failed.stage in ("write", "rename") and isinstance(failed.cause, PermissionError)
 
 
@@ -27,7 +27,7 @@ def refuse_if_poisoned(poisoned: StorageFailed | None) -> None:
 
 
 def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) -> None:
-    """Return only once the file `name`, made of `pieces`, survives a power cut.
+    """Replace the file `name` with `pieces`; return once it survives a power cut.
 
     Fails as `atomic_write` does.
     """
@@ -40,15 +40,15 @@ def atomic_write(
     fill: Callable[[Storage], None],
     before_rename: Callable[[], None] = lambda: None,
 ) -> None:
-    """Return only once the file `name`, written by `fill`, survives a power cut.
+    """Replace the file `name` with one written by `fill`; return once it survives a power cut.
 
     `fill` gets an empty file; `before_rename` is called once the new one is durable under its
-    temporary name. A HeadraceError of either comes out unchanged, and then the old file stands.
-    On StorageFailed, `stage` tells what is on disk:
-    write     the old file stands; the temporary file is gone or garbage; may be retried
+    temporary name. A HeadraceError of either is passed on, and the old file remains. On
+    StorageFailed, `stage` tells what is on disk:
+    write     the old file remains; the temporary file is missing or garbage; may be retried
     sync      as write; a retry writes a new temporary file and never syncs the failed one again
-    rename    the old file stands; the temporary file is whole and durable; may be retried
-    sync-dir  the new file shows, yet a power cut may bring back the old: never retry, reopen
+    rename    the old file remains; the temporary file is whole and durable; may be retried
+    sync-dir  the new file shows, but a power cut may bring back the old: never retry, reopen
     """
     assert not is_leftover(name)
     path = joined(directory.path, name)
@@ -65,7 +65,7 @@ def _write_temporary(
     directory: Directory, path: str, temporary: str, fill: Callable[[Storage], None]
 ) -> None:
     with _stage(path, "write"):
-        # A new inode each time: a file whose sync failed once is not to be trusted again.
+        # A new inode each time: a file whose sync has failed must not be trusted again.
         with suppress(FileNotFoundError):
             directory.unlink(temporary)
         file = directory.create(temporary)
@@ -75,7 +75,7 @@ def _write_temporary(
         with _stage(path, "sync"):
             file.sync()
     except HeadraceError:
-        # The failure being reported matters more than the leftover, which the next try unlinks.
+        # The original failure matters more than the leftover, which the next attempt unlinks.
         with suppress(OSError):
             directory.unlink(temporary)
         raise
@@ -92,9 +92,9 @@ def _stage(path: str, stage: str) -> Iterator[None]:
 
 
 def set_aside(room: Directory, name: str, quarantine: Directory) -> str:
-    """Move a file to `quarantine`, durably, and return where it was.
+    """Move a file to `quarantine`, durably; return its old path.
 
-    OSError: nothing was moved. StorageFailed: it was, and a sync failed; never retry.
+    OSError: nothing was moved. StorageFailed: it was moved, but a sync failed; never retry.
     """
     taken = set(quarantine.names())
     free = next(one for one in _numbered(name) if one not in taken)
@@ -108,6 +108,6 @@ def set_aside(room: Directory, name: str, quarantine: Directory) -> str:
 
 
 def _numbered(name: str) -> Iterator[str]:
-    """Yield `name`, `name.1`, `name.2` ...: nothing in quarantine is ever replaced."""
+    """Yield `name`, `name.1`, `name.2` ...: files in quarantine are never replaced."""
     yield name
     yield from (f"{name}.{number}" for number in count(1))

@@ -1,8 +1,8 @@
-"""A real disk through raw descriptors: what production runs, beside the lab's memory disk.
+"""The real disk through raw descriptors, used in production; the lab has a memory disk.
 
-Every name is opened relative to its directory's descriptor and no link is followed, so that
-nobody can lead the process out of its data directory. Python itself repeats calls that a signal
-interrupts.
+Every name is opened relative to its directory's descriptor, and links are not followed, so that
+the process cannot be led out of its data directory. Python itself retries calls interrupted by
+a signal.
 """
 
 import ctypes
@@ -21,14 +21,14 @@ from headrace.storage.seam import Buffer, Directory, check_name, is_full, joined
 
 FILE_MODE = 0o600
 DIRECTORY_MODE = 0o700
-# What one pwritev takes. Larger ones took five times as much kernel time for a MiB, measured on
-# a virtual machine (ext4, Linux 6.18); its larger runs of pages are the supposed cause.
+# The size of one pwritev. Larger ones took five times the kernel time per MiB on a virtual
+# machine (ext4, Linux 6.18), presumably because of larger runs of pages.
 WRITE_SIZE_MAX = 1024 * 1024
 PIECES_MAX = min(1024, os.sysconf("SC_IOV_MAX"))
 assert PIECES_MAX > 0
 
 _WRITE_FILE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
-# Nobody writes to a pipe that stands in place of a file: it would be waited for.
+# O_NONBLOCK: opening a pipe in place of a file would block.
 _READ_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _OPEN_DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _CLOSED = -1
@@ -38,7 +38,7 @@ _SYNC_FILE_RANGE_WRITE = 2  # of linux/fs.h
 
 @dataclass(slots=True)
 class _At:
-    """Names the path in every OSError: calls on a descriptor do not know it."""
+    """Adds the path to every OSError: calls on a descriptor lack it."""
 
     path: str
     new_path: str | None = None
@@ -54,7 +54,7 @@ class _At:
 
 
 class _OpenFile:
-    """An open descriptor with its path, closed at the latest when nobody refers to it."""
+    """An open descriptor with its path, closed at the latest by garbage collection."""
 
     __slots__ = ("_descriptor", "_path")
 
@@ -103,7 +103,7 @@ class FileStorage(_OpenFile):
         assert position >= 0
         assert size >= 0
         with _At(self._path):
-            # A size read from damaged bytes must not make us reserve that much memory.
+            # A size from damaged bytes must not make us allocate that much memory.
             size = min(size, max(0, os.fstat(self._live).st_size - position))
             return _read_all(self._live, position, size)
 
@@ -140,13 +140,13 @@ class FileStorage(_OpenFile):
 
 
 class FileDirectory(_OpenFile):
-    """One directory. See `seam.Directory`. What was opened through it outlives it."""
+    """One directory. See `seam.Directory`. Files opened through it may outlive it."""
 
     __slots__ = ()
 
     @classmethod
     def open_root(cls, path: str, create: bool) -> "FileDirectory":
-        """Open the directory at `path`, no link; `create` makes it, durably, if absent."""
+        """Open the directory at `path`, not a link; `create` creates it durably if missing."""
         made = create and _make(path, path, above=None)
         root = _open_directory(path, path, above=None, made=made)
         if made:
@@ -168,7 +168,7 @@ class FileDirectory(_OpenFile):
         with _At(path):
             flags = _WRITE_FILE if writable else _READ_FILE
             file = FileStorage(os.open(name, flags, dir_fd=self._live), path)
-            if stat.S_ISDIR(os.fstat(file._live).st_mode):  # to read, even that can be opened
+            if stat.S_ISDIR(os.fstat(file._live).st_mode):  # reading allows directories
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
             return file
 
@@ -204,8 +204,8 @@ class FileDirectory(_OpenFile):
                     FREEING.close(held)
 
     def names(self) -> list[str]:
-        # Through a descriptor of its own: two listings of one would share their place in it.
-        # A link is listed, so that opening it fails by name; unlisted it would seem missing.
+        # With a separate descriptor: two listings of one would share its position.
+        # Links are listed, so that opening one fails by name; otherwise it would seem missing.
         with (
             _open_directory(".", self._path, above=self._live, made=False) as listing,
             _At(self._path),
@@ -230,7 +230,7 @@ class FileDirectory(_OpenFile):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
 
     def _refuse_taken(self, name: str) -> None:
-        """Of directories the kernel replaces an empty one: here none is."""
+        """Refuse an existing target: the kernel would replace an empty directory."""
         try:
             os.stat(name, dir_fd=self._live, follow_symlinks=False)
         except FileNotFoundError:
@@ -263,14 +263,14 @@ def _reserve(descriptor: int, start: int, end: int) -> None:
     try:
         _with_room(lambda: os.posix_fallocate(descriptor, start, end - start))
     except OSError:
-        # A disk that fills up half way keeps the half: it is the very space that is missing.
+        # Release a partial allocation on a full disk: that space is needed.
         with suppress(OSError):
             os.ftruncate(descriptor, start)
         raise
 
 
 def _with_room(act: Callable[[], _Found]) -> _Found:
-    """Act; on a full disk once more, when the space of files without a name is back."""
+    """Call `act`; on a full disk, retry once after pending file deletions have freed space."""
     try:
         return act()
     except OSError as error:
@@ -306,16 +306,16 @@ def _write_all(descriptor: int, position: int, pieces: Sequence[Buffer]) -> None
 
 
 def _begin_write_back(descriptor: int, position: int, size: int) -> None:
-    """Have the kernel begin to write these bytes out, where it can, without waiting for them.
+    """Let the kernel begin writing these bytes to disk, if supported, without waiting.
 
-    Promises nothing: the sync that follows waits for all of them, and tells of every failure.
+    Guarantees nothing: the following sync waits for all bytes, and reports every failure.
     """
     if _sync_file_range is not None:
         _sync_file_range(descriptor, position, size, _SYNC_FILE_RANGE_WRITE)
 
 
 def _found_sync_file_range() -> Callable[[int, int, int, int], int] | None:
-    found = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux alone has it
+    found = getattr(ctypes.CDLL(None), "sync_file_range", None)  # Linux only
     if found is not None:
         found.argtypes = (ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint)
     return found
@@ -325,7 +325,7 @@ _sync_file_range = _found_sync_file_range()
 
 
 def _next_pieces(pieces: list[Buffer], start: int) -> list[Buffer]:
-    """Return what the next call takes, and a last piece cut to size."""
+    """Return the pieces for the next call, the last one cut to size."""
     taken: list[Buffer] = []
     room = WRITE_SIZE_MAX
     for piece in islice(pieces, start, start + PIECES_MAX):

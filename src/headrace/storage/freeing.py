@@ -1,9 +1,9 @@
-"""Gives the space of large files back in a thread of its own, once their last name is gone.
+"""Frees the space of large files in a separate thread, once their last name is removed.
 
-To unlink a file is a moment's work, but to free its pages and blocks takes 20 ms for 64 MiB,
-and the last to let go of the file waits for it: that would be a thread that appends. Names go
-in the caller's thread and in the caller's order; after a crash a file without a name is the
-file system's to free. Whoever finds the disk full waits for what is still being freed.
+Unlinking a file is quick, but freeing its pages and blocks takes 20 ms for 64 MiB, and the last
+holder of the file waits for that: it would be a thread that appends. Names are removed in the
+caller's thread and order; after a crash, the file system frees files without a name. A writer
+that finds the disk full waits for pending frees.
 """
 
 import os
@@ -14,17 +14,17 @@ from threading import Condition, RLock, Thread
 from typing import Final
 
 LARGE_SIZE: Final = 8 * 1024 * 1024
-WAITING_COUNT_MAX: Final = 64  # files; of more, the caller waits for the freeing himself
+WAITING_COUNT_MAX: Final = 64  # files; beyond that, the caller frees them itself
 
 NONE: Final = -1
 
 
 def hold_if_large(name: str, directory: int) -> int:
-    """Return a descriptor that keeps the space of a large file with one name; else NONE."""
+    """Return a descriptor that holds the space of a large file with one name; else NONE."""
     try:
         held = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
     except OSError:
-        return NONE  # the caller is about to hear why
+        return NONE  # the caller will get the error
     with suppress(OSError):
         found = os.fstat(held)
         is_last = stat.S_ISREG(found.st_mode) and found.st_nlink == 1
@@ -35,21 +35,21 @@ def hold_if_large(name: str, directory: int) -> int:
 
 
 class Freeing:
-    """A thread that closes descriptors, started with the first of them."""
+    """A thread that closes descriptors, started on first use."""
 
     def __init__(self) -> None:
         self._begin()
 
     def _begin(self) -> None:
-        self._waiting: deque[int] = deque()  # the first of them may be being closed
+        self._waiting: deque[int] = deque()  # the first one may be closing
         self._changed = Condition()
-        # Held from before a descriptor is closed until it waits no more. A fork in between
-        # would close it again in the child, where somebody else may have its number by now.
+        # Held while a descriptor is closed and removed from the queue. A fork in between would
+        # close it again in the child, where its number may have been reused.
         self._at_work = RLock()
         self._is_running = False
 
     def close(self, descriptor: int) -> None:
-        """Have it closed soon; at once, if too many are waiting or there is no thread."""
+        """Close it soon; at once if too many are waiting or there is no thread."""
         with self._changed:
             if len(self._waiting) < WAITING_COUNT_MAX and self._has_thread():
                 self._waiting.append(descriptor)
@@ -58,22 +58,22 @@ class Freeing:
         os.close(descriptor)
 
     def settle(self) -> bool:
-        """Wait until everything is freed that was to be; say whether there was anything."""
+        """Wait for all pending frees; return whether there were any."""
         with self._changed:
             had_some = bool(self._waiting)
             self._changed.wait_for(lambda: not self._waiting)
             return had_some
 
     def pause(self) -> None:
-        """Close nothing until `resume`: a fork is about to see what waits."""
+        """Close nothing until `resume`, so that a fork sees a consistent queue."""
         self._at_work.acquire()
 
     def resume(self) -> None:
-        """Go on, in the process that has forked."""
+        """Continue, in the parent process."""
         self._at_work.release()
 
     def forget(self) -> None:
-        """Let go in a process that was forked: the thread is its parent's."""
+        """Release everything in a forked child: the thread belongs to its parent."""
         inherited = self._waiting
         self._begin()
         for descriptor in inherited:
@@ -93,7 +93,7 @@ class Freeing:
                 self._changed.wait_for(lambda: self._waiting)
             with self._at_work:
                 with suppress(OSError):
-                    os.close(self._waiting[0])  # nobody else takes one away
+                    os.close(self._waiting[0])  # only this thread removes one
                 with self._changed:
                     self._waiting.popleft()
                     self._changed.notify_all()

@@ -1,4 +1,4 @@
-"""The lock of a data directory: one process at a time, whatever became of the one before."""
+"""The lock of a data directory: one process at a time, even after a crash."""
 
 import errno
 import fcntl
@@ -15,16 +15,16 @@ _CONTENT_SIZE_MAX = 4096  # a pid and the path of a socket
 _CLOSED = -1
 _NO_ROOM = "Free some space, then start again"
 _ANOTHER_USER = (
-    "It belongs to another user. Use --address to reach its node, or run as that user"
+    "It belongs to another user. Connect to its node with --address, or run as that user"
 )
 
 
 @dataclass(slots=True, eq=False, weakref_slot=True)
 class DirectoryLock:
-    """`LOCK` in a data directory, under flock until `release` or the end of the process.
+    """`LOCK` in a data directory, held with flock until `release` or the end of the process.
 
-    The kernel drops the lock with its holder, so a file left by a dead process is taken over.
-    The file is never unlinked: one process could then lock the old file and another the new.
+    The kernel releases the lock with its holder, so a dead process's file can be taken over.
+    The file is never unlinked: otherwise two processes could lock the old and the new file.
     """
 
     path: str
@@ -32,9 +32,9 @@ class DirectoryLock:
 
     @classmethod
     def acquire(cls, directory: str, socket: str = "") -> "DirectoryLock":
-        """Take the lock, and leave our pid and `socket` in it for others to find.
+        """Take the lock, and write our PID and `socket` into it.
 
-        DirectoryHeld if anyone has it, this process included; StorageFailed at stage `lock`.
+        DirectoryHeld if it is held, even by this process; StorageFailed at stage `lock`.
         """
         lock = cls._acquire(directory, socket, os.O_CREAT)
         assert lock is not None
@@ -42,7 +42,7 @@ class DirectoryLock:
 
     @classmethod
     def acquire_existing(cls, directory: str, socket: str = "") -> "DirectoryLock | None":
-        """Take the lock if its file is there, and make nothing: None if it is not."""
+        """Take the lock if its file exists, else return None. Creates nothing."""
         return cls._acquire(directory, socket, 0)
 
     @classmethod
@@ -73,7 +73,7 @@ class DirectoryLock:
         return lock
 
     def release(self) -> None:
-        """Let the next one in; a second call does nothing."""
+        """Release the lock. Idempotent."""
         descriptor, self._descriptor = self._descriptor, _CLOSED
         if descriptor != _CLOSED:
             try:
@@ -94,7 +94,7 @@ _held: WeakSet[DirectoryLock] = WeakSet()
 
 
 def _forget_all() -> None:
-    """In a forked child: it holds nothing, and must not keep its parent's lock alive."""
+    """Drop all locks in a forked child: it must not keep its parent's locks alive."""
     for lock in list(_held):
         descriptor, lock._descriptor = lock._descriptor, _CLOSED
         if descriptor != _CLOSED:
@@ -115,7 +115,7 @@ def _lock(descriptor: int, directory: str, content: bytes) -> None:
 
 
 def _holder(descriptor: int) -> tuple[int | None, str]:
-    """Return the process that holds the lock, and its socket, if it has said so already."""
+    """Return the PID of the lock's holder, and its socket, if already written."""
     content = os.pread(descriptor, _CONTENT_SIZE_MAX, 0)
     said = dict(line.partition(b"=")[::2] for line in content.splitlines())
     pid = said.get(b"pid", b"")

@@ -1,8 +1,7 @@
-"""The two seams between Headrace and a disk: one open file, one directory.
+"""The two interfaces between Headrace and a disk: an open file and a directory.
 
-`storage/file.py` and `headrace_lab/disk/memory.py` are the twins behind them. Both raise
-`OSError`; the caller knows at which stage it was and translates once, so that an error can say
-what is on disk.
+`storage/file.py` and `headrace_lab/disk/memory.py` implement them. Both raise `OSError`; the
+caller knows the stage and translates once, so that an error can tell what is on disk.
 """
 
 import errno
@@ -13,7 +12,7 @@ from headrace.model.proposal import Buffer as Buffer
 
 
 def check_name(name: str) -> str:
-    """Return `name`; ValueError unless it is one component that stays in its directory."""
+    """Return `name`; ValueError unless it is a single component within its directory."""
     if name in ("", ".", "..") or "/" in name or "\0" in name:
         raise ValueError(f"not a single path component: {name!r}")
     return name
@@ -24,12 +23,12 @@ def joined(directory: str, name: str) -> str:
     return name if directory == "." else f"{directory.rstrip('/')}/{name}"
 
 
-# EFBIG comes from a limit on file sizes, EDQUOT from a quota: to a caller all are a full disk.
+# EFBIG is a limit on file sizes, EDQUOT a quota: callers treat all as a full disk.
 _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
 
 def is_full(error: OSError) -> bool:
-    """Tell whether `error` says that the disk, the quota or the limit is used up."""
+    """Return whether `error` means a full disk, an exhausted quota or a size limit."""
     return error.errno in _NO_ROOM
 
 
@@ -41,25 +40,25 @@ class Storage(Protocol):
 
     @property
     def name_count(self) -> int:
-        """How many names the file has now, in whatever directories."""
+        """The current number of names (hard links) of the file, in all directories."""
 
     def read(self, position: int, size: int) -> bytes:
         """Return `size` bytes, fewer only where the file ends."""
 
     def write(self, position: int, pieces: Sequence[Buffer]) -> None:
-        """Write all `pieces` one after the other at `position`.
+        """Write all `pieces` consecutively at `position`.
 
-        After an error a part may be there.
+        After an error, a part may have been written.
         """
 
     def append(self, pieces: Sequence[Buffer]) -> int:
         """Write all `pieces` at the end of the file and return the position of the first."""
 
     def truncate(self, size: int) -> None:
-        """Make the file `size` bytes long.
+        """Set the file size to `size` bytes.
 
-        What is added reads as zeros and has its space on the disk already, so that a write
-        there needs no more. After an error the file is as it was.
+        Added bytes read as zeros, and their space is allocated, so that writing there needs no
+        more. After an error, the file is unchanged.
         """
 
     def sync(self) -> None:
@@ -71,7 +70,7 @@ class Storage(Protocol):
     def size(self) -> int: ...
 
     def drop_cache(self) -> None:
-        """Forget clean pages, so that the next read sees what the disk has."""
+        """Drop clean pages from the cache, so that the next read comes from the disk."""
 
     def close(self) -> None: ...
 
@@ -79,33 +78,32 @@ class Storage(Protocol):
 class Directory(Protocol):
     """One directory of plain files. Names are single components; nothing here follows links.
 
-    A change of names is seen at once and survives a power cut only after `sync` of each
-    directory it touched.
+    A change of names is visible at once, but survives a power cut only after `sync` of each
+    directory involved.
     """
 
     @property
     def path(self) -> str: ...
 
     def create(self, name: str) -> Storage:
-        """Make a new empty file; FileExistsError if the name is taken."""
+        """Create a new empty file; FileExistsError if the name is taken."""
 
     def open(self, name: str, *, writable: bool = False) -> Storage:
-        """Open an existing file to read; FileNotFoundError if none. Never creates.
+        """Open an existing file for reading; FileNotFoundError if missing. Never creates.
 
-        Only what is to be written is opened `writable`: a file may be one that nobody may
-        change, and is no worse to read for that.
+        Use `writable` only to write: a read-only file can still be read.
         """
 
     def rename(self, name: str, new_name: str, into: "Directory | None" = None) -> None:
-        """Give a file a new name here or in `into`, replacing a file that had that name.
+        """Rename a file, here or into `into`, replacing a file with that name.
 
-        A directory may be renamed to a name that nothing has; FileExistsError if it is taken.
+        A directory may only be renamed to a free name; FileExistsError if it is taken.
         """
 
     def link(self, name: str, new_name: str, into: "Directory") -> None:
-        """Give a file a second name in `into`; FileExistsError if that name is taken.
+        """Add a hard link in `into`; FileExistsError if the name is taken.
 
-        Not every file system can: EPERM, EOPNOTSUPP, or EMLINK for one that has too many.
+        Not every file system supports it: EPERM, EOPNOTSUPP, or EMLINK for too many links.
         """
 
     def unlink(self, name: str) -> None: ...
@@ -120,7 +118,7 @@ class Directory(Protocol):
         """
 
     def child(self, name: str, *, make: bool = False) -> "Directory":
-        """Open a directory; FileNotFoundError if there is none, unless it is to be made.
+        """Open a subdirectory; FileNotFoundError if it is missing, unless `make` is set.
 
         A new one survives a power cut only after `sync`.
         """

@@ -1,7 +1,7 @@
-"""A `Storage` as the binary file object that Arrow's readers and writers take.
+"""Adapts a `Storage` to the binary file object that Arrow's readers and writers expect.
 
-Hand them over as `pa.PythonFile(stream, mode="r")` or `mode="w"`. Neither owns its storage:
-closing the stream, or dropping it, leaves the storage open and writes nothing.
+Wrap it as `pa.PythonFile(stream, mode="r")` or `mode="w"`. A stream does not own its storage:
+closing or dropping it leaves the storage open and writes nothing.
 """
 
 import errno
@@ -14,27 +14,27 @@ from xxhash import xxh3_64_intdigest, xxh3_128
 
 from headrace.storage.seam import Buffer, Storage
 
-# Large enough that the calls cost nothing beside the bytes, small enough to hold many at once.
+# Large enough to make the cost per call negligible, small enough to hold many at once.
 READ_SIZE = 4 * 1024 * 1024
-# What a part of a file is checked by. Smaller blocks keep narrow reads narrower, and each has
-# 8 bytes in memory: an eighth of a thousandth of the file.
+# The unit of checksums within a file. Smaller blocks keep narrow reads narrow, but each takes
+# 8 bytes of memory: 1/8192 of the file.
 BLOCK_SIZE = 64 * 1024
 assert READ_SIZE % BLOCK_SIZE == 0
 
-Pace = Callable[[int], None]  # told how many bytes were just read; it waits as it likes
+Pace = Callable[[int], None]  # called with the bytes just read; may sleep
 
 
 def unpaced(_size: int) -> None:
-    """Read on at once."""
+    """Do not pause."""
 
 
-# Arrow writes a page and its header apart: gathered, a file is a few writes per row group.
+# Arrow writes a page and its header separately: gathering them saves writes.
 GATHER_SIZE = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """What a file's bytes were, as a whole and block by block."""
+    """Checksums of a file, as a whole and per block."""
 
     digest: bytes  # xxh3-128 of the whole file
     size: int
@@ -44,9 +44,9 @@ class Sums:
 
 @dataclass(slots=True, eq=False)
 class ReadStream:
-    """Reads a storage from its start, or from where it is told to go on.
+    """Reads a storage from its start, or from a `seek` position.
 
-    With `sums` it gives no byte that is not what it was then, but an OSError.
+    With `sums`, changed bytes raise an OSError and are never returned.
     """
 
     storage: Storage
@@ -56,7 +56,7 @@ class ReadStream:
     _position: int = 0
 
     def read(self, size: int = -1) -> Buffer:
-        """Return the next `size` bytes, fewer only where the file ends; all that is left."""
+        """Return the next `size` bytes, by default the rest; fewer only at the end of file."""
         if size < 0:
             size = max(0, self.storage.size() - self._position)
         data: Buffer
@@ -69,7 +69,7 @@ class ReadStream:
         return data
 
     def seek(self, distance: int, whence: int = os.SEEK_SET) -> int:
-        """Go on reading elsewhere and return that position."""
+        """Move the read position, and return it."""
         match whence:
             case os.SEEK_SET:
                 position = distance
@@ -107,21 +107,21 @@ class ReadStream:
         start = first * sums.block_size
         data = self.storage.read(start, min((last + 1) * sums.block_size, sums.size) - start)
         if _block_sums(data, sums.block_size) != sums.blocks[first : last + 1]:
-            flaw = f"bytes {start} to {start + len(data)} are not what they were"
+            flaw = f"bytes {start} to {start + len(data)} have changed"
             raise OSError(errno.EIO, flaw, self.storage.path)
         return memoryview(data)[position - start : end - start]
 
 
 @dataclass(slots=True, eq=False)
 class WriteStream:
-    """Writes a storage from its start, and hashes and counts what passes.
+    """Writes a storage from its start, hashing and counting the bytes.
 
-    `flush` when done: what is gathered is not in the storage before. After a failure every
-    further write fails too, for half a file must not grow a tail; `abandon` ends that.
+    Call `flush` at the end to write buffered bytes. After a failure, every further write fails,
+    too, so that nothing is added to a partial file, until `abandon`.
     """
 
     storage: Storage
-    failure: OSError | None = None  # the storage's own, to tell it from its caller's
+    failure: OSError | None = None  # from the storage itself, not from its caller
     closed: bool = False
     _position: int = 0  # where the gathered pieces belong
     _gathered: list[bytes] = field(default_factory=list)
@@ -131,15 +131,15 @@ class WriteStream:
 
     @property
     def byte_count(self) -> int:
-        """How many bytes were taken so far, flushed or not."""
+        """The number of bytes accepted so far, flushed or not."""
         return self._position + self._gathered_size
 
     def digest(self) -> bytes:
-        """Return the xxh3-128 of every byte taken so far, flushed or not."""
+        """Return the xxh3-128 of all bytes accepted so far, flushed or not."""
         return self._hash.digest()
 
     def write(self, data: Buffer) -> int:
-        """Take all of `data`; what is no `bytes` is copied, for its owner may reuse it."""
+        """Accept all of `data`; copies it unless it is `bytes`, as its owner may reuse it."""
         if self._abandoned:
             return memoryview(data).nbytes
         self._refuse_after_failure()
@@ -152,7 +152,7 @@ class WriteStream:
         return len(piece)
 
     def flush(self) -> None:
-        """Write what is gathered. Says nothing about a power cut: sync the storage."""
+        """Write buffered bytes. Not durable until the storage is synced."""
         if self._abandoned:
             return
         self._refuse_after_failure()
@@ -167,10 +167,10 @@ class WriteStream:
         self._gathered, self._gathered_size = [], 0
 
     def abandon(self) -> None:
-        """Swallow everything from now on.
+        """Discard everything from now on.
 
-        Arrow's writers write a footer when they are closed, even after a failure and at the
-        latest when they are dropped; nothing of it may reach the storage then.
+        Arrow's writers write a footer when they are closed or dropped, even after a failure; it
+        must not reach the storage then.
         """
         self._abandoned = True
         self._gathered, self._gathered_size = [], 0
@@ -196,7 +196,7 @@ class WriteStream:
 
 
 def sums_of(storage: Storage, pace: Pace = unpaced) -> Sums:
-    """Return the sums of the whole file as it reads now."""
+    """Compute the checksums of the whole file as it reads now."""
     digest, size, blocks = xxh3_128(), 0, array("Q")
     for data in _pieces(storage, pace):
         digest.update(data)
@@ -206,7 +206,7 @@ def sums_of(storage: Storage, pace: Pace = unpaced) -> Sums:
 
 
 def whole_digest(storage: Storage) -> bytes:
-    """Return the xxh3-128 of the whole file as it reads now."""
+    """Compute the xxh3-128 of the whole file as it reads now."""
     digest = xxh3_128()
     for data in _pieces(storage):
         digest.update(data)

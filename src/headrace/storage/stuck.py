@@ -1,7 +1,7 @@
-"""Files that cannot be moved or removed: each is a finding with its name, and no obstacle.
+"""Files that cannot be moved or removed: each is reported by name, but blocks nothing.
 
-A rename or an unlink that fails leaves everything as it was, so whoever asked for it can go on
-without it, and try again when it next clears up. A sync that fails is another matter.
+A failed rename or unlink changes nothing, so the caller can continue, and retry in the next
+cleanup. A failed sync is different.
 """
 
 import errno
@@ -14,12 +14,12 @@ from headrace.storage.seam import Directory, joined
 
 @dataclass(slots=True)
 class StuckFiles:
-    """What is still there although it should have gone, by path, with what went wrong."""
+    """Files that still exist although they should be removed, by path, with the error."""
 
     _causes: dict[str, tuple[str, OSError]] = field(default_factory=dict)
 
     def unlink(self, room: Directory, name: str) -> bool:
-        """Remove a file; False if it is still there."""
+        """Remove a file; False if it still exists."""
         try:
             room.unlink(name)
         except FileNotFoundError:
@@ -31,9 +31,9 @@ class StuckFiles:
         return True
 
     def set_aside(self, room: Directory, name: str, quarantine: Directory) -> bool:
-        """Move a file to quarantine, durably; False if it is still there.
+        """Move a file to quarantine, durably; False if it was not moved.
 
-        StorageFailed: a sync failed, and nothing is sure.
+        StorageFailed: a sync failed, and nothing is certain.
         """
         path = joined(room.path, name)
         try:
@@ -47,18 +47,18 @@ class StuckFiles:
         return True
 
     def note(self, path: str, what: str, error: OSError) -> None:
-        """Note that the file at `path` cannot be `what`."""
+        """Record that the file at `path` cannot be `what`."""
         self._causes[path] = (f"cannot be {what}: {error.strerror or error}", error)
 
     def forget(self, path: str) -> None:
-        """Hear that it has gone."""
+        """Record that the file is gone."""
         self._causes.pop(path, None)
 
     def findings(self) -> Iterator[tuple[str, str]]:
-        """Yield each path with what is wrong there."""
+        """Yield each path with its problem."""
         return ((path, what) for path, (what, _) in list(self._causes.items()))
 
     def codes(self) -> Iterator[tuple[str, str]]:
-        """Yield each path with the name of the error that keeps it there, such as EPERM."""
+        """Yield each path with the name of its error, such as EPERM."""
         for path, (_, error) in list(self._causes.items()):
             yield path, errno.errorcode.get(error.errno or 0, "OSError")

@@ -1,1 +1,1 @@
-"""Viewstamped Replication as machines, alone and with peers; pure. Start at `replica`."""
+"""Viewstamped Replication as pure machines, solo and with peers. Start at `replica`."""

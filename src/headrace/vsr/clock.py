@@ -1,4 +1,4 @@
-"""The time that entries carry: never back, and no great step on one clock's word alone."""
+"""The timestamps of entries: monotonic, and no large step based on a single clock."""
 
 from dataclasses import dataclass, field
 from typing import Final
@@ -11,18 +11,18 @@ TICK: Final = 10_000  # microseconds of monotonic time
 
 @dataclass(slots=True)
 class Clock:
-    """Wall time, followed as far as monotonic time or a majority's clocks vouch for it."""
+    """Wall time, trusted as far as monotonic time or a majority of clocks confirm it."""
 
     count: int = 1  # replicas
-    wall: int = 0  # what this machine's clock says
-    trusted: int = 0  # what we go by
+    wall: int = 0  # this machine's clock
+    trusted: int = 0  # the time to use
     tick: int = 0
     is_set: bool = False
-    was_vouched: bool = False  # a majority's clocks agreed with ours since the start
-    offsets: dict[ReplicaId, int] = field(default_factory=dict)  # theirs - ours, as heard last
+    was_vouched: bool = False  # a majority of clocks has agreed with ours since the start
+    offsets: dict[ReplicaId, int] = field(default_factory=dict)  # theirs - ours, last received
 
     def observe(self, wall: int, tick: int) -> None:
-        """Take a reading of both clocks."""
+        """Update with a reading of both clocks."""
         passed = (tick - self.tick) * TICK
         self.tick = tick
         if self.is_set:
@@ -37,7 +37,7 @@ class Clock:
         if is_vouched or (self.was_vouched and abs(wall - self.trusted) <= STEP_MAX):
             self.trusted = wall
         elif not self.was_vouched:
-            # Since the start nobody took our side: go by the clock in the middle.
+            # No majority has confirmed our clock since the start: use the median.
             offsets = sorted([0, *self.offsets.values()])
             self.trusted = wall + offsets[(len(offsets) - 1) // 2]
 
@@ -47,10 +47,10 @@ class Clock:
 
     @property
     def in_doubt(self) -> bool:
-        """The machine's clock is far from what we go by, or nobody took its side yet."""
+        """Whether the machine's clock is far from the trusted time, or not yet confirmed."""
         return not self.was_vouched or abs(self.wall - self.trusted) > STEP_MAX
 
     def _is_vouched(self) -> bool:
-        """Our clock and those near it are a majority of all clocks."""
+        """Return whether our clock and those near it are a majority."""
         near = sum(abs(offset) <= STEP_MAX for offset in self.offsets.values())
         return near + 1 > self.count // 2

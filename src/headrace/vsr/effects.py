@@ -1,7 +1,7 @@
-"""What a replica with peers asks of its driver. docs/consensus.md has the driver's duties.
+"""The effects of a replica with peers. docs/consensus.md has the driver's duties.
 
-Disk effects (Append, Mend, Cut, Persist, Install) carry a ticket, are performed strictly in the
-order they were asked for, and each is answered with its ticket when it is durable.
+Disk effects (Append, Mend, Cut, Persist, Install) carry a ticket and are performed strictly in
+order; each is answered with its ticket once it is durable.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from headrace.vsr.peer_messages import E, Message, Name, Peer, Start
 
 @dataclass(frozen=True, slots=True)
 class Append(Generic[E]):
-    """Write these behind the head; `on_durable`."""
+    """Write these after the head; `on_durable`."""
 
     ticket: int
     entries: tuple[E, ...]
@@ -22,7 +22,7 @@ class Append(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class Mend(Generic[E]):
-    """Write these over the faulty slots they belong to; `on_mended`."""
+    """Overwrite the faulty slots of these entries; `on_mended`."""
 
     ticket: int
     entries: tuple[E, ...]
@@ -30,7 +30,7 @@ class Mend(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Remove every op from `first` on, by intent; nothing is answered."""
+    """Remove every op from `first` on, by intent; not answered."""
 
     first: Op
 
@@ -44,17 +44,17 @@ class Persist:
     log_view: View
     commit: Op
     peers: tuple[Peer, ...]
-    starts: tuple[Start, ...]  # ours, oldest first; the last one runs
+    starts: tuple[Start, ...]  # our own, oldest first; the last one is running
     recovering: bool
     syncing_to: Op | None
-    gave_up: tuple[View, Op] | None  # what the operator gave up last
-    is_settled: bool  # a start-view is installed: no op is suspect any more
-    sequence_min: int  # peers remember this much of us: go on above it
+    gave_up: tuple[View, Op] | None  # the operator's last give-up
+    is_settled: bool  # a start-view is installed: no op is suspect anymore
+    sequence_min: int  # peers remember this sequence of ours: continue above it
 
 
 @dataclass(frozen=True, slots=True)
 class Install(Generic[E]):
-    """Put a snapshot in the place of all that is below it; `on_installed` or `on_spoiled`."""
+    """Replace everything below a snapshot with it; `on_installed` or `on_spoiled`."""
 
     ticket: int
     entry: E  # the one at the snapshot's op
@@ -64,7 +64,10 @@ class Install(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class DropPrevious:
-    """Let the journal begin at the newest checkpoint, not the one before; `on_checkpoint`."""
+    """Drop journal entries up to the newest checkpoint, not only the one before it.
+
+    Answered by `on_checkpoint`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ class Send(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class Serve:
-    """Read these entries and send them: as Prepares of `view`, or as Exact if it is None."""
+    """Read these entries and send them: as Prepares of `view`, or as Exact if None."""
 
     to: ReplicaId
     view: View | None
@@ -94,7 +97,7 @@ class ServeOffer:
 
 @dataclass(frozen=True, slots=True)
 class ServeChunk:
-    """Send a piece of a pinned snapshot, and renew its pin."""
+    """Send a chunk of a pinned snapshot, and renew its pin."""
 
     to: ReplicaId
     checksum: bytes
@@ -104,7 +107,7 @@ class ServeChunk:
 
 @dataclass(frozen=True, slots=True)
 class Apply:
-    """Run the machine on the next committed op; `on_applied`, or `on_faulty` if unreadable."""
+    """Apply the next committed op; `on_applied`, or `on_faulty` if it is unreadable."""
 
     op: Op
     checksum: bytes
@@ -112,7 +115,7 @@ class Apply:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """Answer the one who asked: with the machine's result, or with why there is none."""
+    """Answer the caller, with the machine's result or an error."""
 
     ticket: object
     result: object | HeadraceError
@@ -120,7 +123,7 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Halt:
-    """Stop this group and say why: going on would show wrong data."""
+    """Stop this group with a reason: continuing would show wrong data."""
 
     reason: str
 

@@ -1,10 +1,9 @@
-"""How a replica finds the view and joins it: probes, start-view, and who may vote again.
+"""How a replica finds and joins the view: probes, start-view, and regaining the vote.
 
-A started replica asks everybody. The primary answers with a start-view for this life, the
-others with where they stand. A voter follows what it is told, or leaves the view when nobody
-answers. One that is recovering or syncing does neither vote nor acknowledge until it durably
-holds everything up to the head that the primary of a view not below its witnesses' views has
-named for this life.
+A started replica probes all others. The primary answers with a start-view for this life, the
+others with their standing. A voter follows the answers, or leaves the view if there are none. A
+recovering or syncing replica neither votes nor acknowledges until it durably holds everything
+up to the head named for this life by the primary of a view not below its witnesses' views.
 """
 
 from headrace.model.ids import Op, ReplicaId, View
@@ -24,7 +23,7 @@ from headrace.vsr.peer_messages import (
 
 
 def begin(state: MemberState[E]) -> None:
-    """Ask everybody for the view: after a start, and when a primary gives up leading."""
+    """Probe all others for the view: after a start, or when a primary stops leading."""
     state.status = MemberStatus.PROBING
     state.is_verified = False
     state.unanswered = 0
@@ -41,7 +40,7 @@ def _question(state: MemberState[E]) -> GetStartView:
 
 
 def ask_for_view(state: MemberState[E], sender: ReplicaId) -> None:
-    """Somebody leads a view that we have no log of: ask, not too often."""
+    """Ask the leader of a view whose log we do not have for that log, rate-limited."""
     if "asked" in state.due and not state.is_due("asked"):
         return
     state.arm("asked", state.times.repair)
@@ -66,9 +65,9 @@ def on_tick(state: MemberState[E]) -> None:
 
 
 def on_get_start_view(state: MemberState[E], sender: ReplicaId, message: GetStartView) -> None:
-    """Answer a probe: with the log if we lead, else with where we stand."""
+    """Answer a probe: with the log if we lead, else with our standing."""
     if message.view > state.view and state.may_vote:
-        # It promised that view and cannot go back; while it recovers, it calls nobody there.
+        # It has promised that view and cannot go back; a recovering one starts no election.
         view_change.start(state, message.view)
     if state.leads:
         send_start_view(state, sender, message.first, state.boots[sender])
@@ -79,12 +78,12 @@ def on_get_start_view(state: MemberState[E], sender: ReplicaId, message: GetStar
     )
     leads = sender == state.primary and message.view == state.view
     if leads and state.follows and state.may_vote:
-        # A primary that asks what the view is cannot lead it.
+        # A primary that asks for its own view cannot lead it.
         view_change.start(state, View(state.view + 1))
 
 
 def send_start_view(state: MemberState[E], to: ReplicaId, first: Op, boot: int) -> None:
-    """Name the log of this view from `first` on, as far as it is held and fits."""
+    """Send the headers of this view's log from `first` on, as far as held and fitting."""
     first = Op(max(first, state.log.anchor + 1))
     last = Op(min(state.log.head, first + HEADERS_MAX - 1))
     headers = tuple(state.log.headers(first, last))
@@ -103,14 +102,14 @@ def on_standing(state: MemberState[E], sender: ReplicaId, message: Standing) -> 
     if message.is_blank:
         state.blanks.add(sender)
     if state.recovering and state.is_blank and len(state.blanks) == state.count - 1:
-        # Nothing was ever appended by anybody: all may vote. A view may have been promised.
+        # No replica has ever appended anything: all may vote. A view may have been promised.
         state.recovering = False
         state.raise_view(max([state.view, *state.standings.values()]))
     settle(state)
 
 
 def on_amnesia(state: MemberState[E], sender: ReplicaId, message: Amnesia) -> None:
-    """A peer remembers more of us than we do: what we promised since is forgotten."""
+    """A peer remembers more of us than we do: we have forgotten promises made since."""
     if (message.boot, message.life) != (state.boot, state.life):
         state.drop("amnesia of an earlier life")
         return
@@ -118,17 +117,17 @@ def on_amnesia(state: MemberState[E], sender: ReplicaId, message: Amnesia) -> No
         state.drop("amnesia of what is being made up for")
         return
     state.recovering = True
-    # Once caught up we answer for all lives that anybody may have heard of: begin far above.
-    # Every Persist from here on says so, or a crash would have us forget it again.
+    # Once caught up, we answer for all lives that any peer may have seen: begin far above them.
+    # Every Persist from here on records that, or a crash would make us forget it again.
     first = max(message.sequence, state.sequence) + LIFE_STEP
     state.claims = past = (Start(first, message.known),)
     state.life_min = first + 1
     state.answered = None
     state.standings.clear()
-    state.refuse_all(f"replica {state.me} has forgotten what it promised")
+    state.refuse_all(f"replica {state.me} has lost its state")
 
     def live_on() -> None:
-        # Not before: who hears of it stops to accuse us, also after a crash.
+        # Not earlier: peers that see the new life stop accusing us, even after a crash.
         state.past, state.life = past, state.sequence
         begin(state)
 
@@ -136,7 +135,7 @@ def on_amnesia(state: MemberState[E], sender: ReplicaId, message: Amnesia) -> No
 
 
 def on_start_view(state: MemberState[E], sender: ReplicaId, message: StartView) -> None:
-    """Follow the primary of a view: cut what its log does not have, fetch what ours has not."""
+    """Follow the primary of a view: cut what its log lacks, fetch what ours lacks."""
     if sender != state.primary_of(message.view) or message.view < state.view:
         state.drop("start-view of an older view")
         return
@@ -168,7 +167,7 @@ def _note_answer(state: MemberState[E], message: StartView) -> None:
 
 
 def _enter(state: MemberState[E], view: View) -> None:
-    state.refuse_all(f"view {view} has begun")
+    state.refuse_all(f"view {view} has started")
     state.status = MemberStatus.NORMAL
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)
@@ -181,25 +180,25 @@ def _enter(state: MemberState[E], view: View) -> None:
 
 
 def _verify(state: MemberState[E], message: StartView) -> None:
-    """Find how far our log is the view's log, by the hash chain, and cut the rest."""
+    """Find the common part of our log and the view's, by the hash chain, and cut the rest."""
     log = state.log
     if state.transfer is not None and state.transfer.ticket:
-        return  # the log is being replaced: asked again when it is
+        return  # the log is being replaced: ask again afterwards
     if 0 < message.view == state.log_view:
-        # All of ours is of this view's log: what is above a late message's head came later.
+        # Our whole log belongs to this view: entries above a late message's head are newer.
         state.is_verified = True
         return
     common = _common(state, message)
     if state.halted is not None:
         return
     if common is None and message.boot == state.boot and message.first > state.sure + 1:
-        snapshot_transfer.begin(state)  # even the headers that would tell are gone there
+        snapshot_transfer.begin(state)  # the primary no longer has the headers to compare
         return
     if common is None or (common < log.head and not _covers(message, Op(common + 1))):
         ask_for_view(state, state.primary)
         return
     if common < log.head and common in log.faulty:
-        # Where a cut begins, the disk reads from the entry below it: that is mended first.
+        # A cut reads the entry below it from disk: that entry must be repaired first.
         repair.ask_exact(state)
         return
     if common < log.head:
@@ -208,7 +207,7 @@ def _verify(state: MemberState[E], message: StartView) -> None:
 
 
 def _common(state: MemberState[E], message: StartView) -> Op | None:
-    """The last op that both logs have. What is committed is in both."""
+    """Return the last common op of both logs. Committed ops are in both."""
     log, sure = state.log, state.sure
     common = log.common(message.headers)
     if common is None and (log.head <= sure or message.first <= sure + 1):
@@ -218,13 +217,13 @@ def _common(state: MemberState[E], message: StartView) -> Op | None:
             log.name(sure, above.parent)
         if above is not None and log.checksum(sure) not in (above.parent, None):
             state.halt(
-                f"the log of view {message.view} has another op {sure} than is committed"
+                f"op {sure} in the log of view {message.view} differs from the committed one"
             )
     return None if common is None else log.adopt(message.headers, common)
 
 
 def _covers(message: StartView, op: Op) -> bool:
-    """The view's log has another entry at `op`, or ends before it."""
+    """Return whether the view's log has another entry at `op`, or ends before it."""
     return op > message.op or message.first <= op < message.first + len(message.headers)
 
 
@@ -257,9 +256,10 @@ def settle(state: MemberState[E]) -> None:
 
 
 def _is_caught_up(state: MemberState[E]) -> bool:
-    """We hold all up to the head named for this life, in a view not below what we promised.
+    """Return whether we hold everything up to the head named for this life.
 
-    Who remembers has its own durable view as a witness; who forgot needs those of others.
+    The view must not be below our promises: a replica that remembers has its own durable view
+    as a witness; one that forgot needs those of others.
     """
     if state.answered is None or state.transfer is not None:
         return False

@@ -1,14 +1,14 @@
 """A replica with peers, as a machine: events are calls, effects are returned. No I/O.
 
-    on_message      somebody said something      on_tick        10 ms have passed
-    on_requests     clients want ops             on_persisted   the superblock is durable
-    on_durable      an append is durable         on_mended      a faulty slot is whole
-    on_applied      the machine has run an op    on_faulty      an entry cannot be read
-    on_checkpoint   the journal was drained      on_installed   a snapshot is in place
+    on_message      a peer sent a message        on_tick        10 ms have passed
+    on_requests     clients submit ops           on_persisted   the superblock is durable
+    on_durable      an append is durable         on_mended      a faulty slot is repaired
+    on_applied      the machine applied an op    on_faulty      an entry cannot be read
+    on_checkpoint   the journal was drained      on_installed   a snapshot is installed
 
-`Replica` in `replica.py` is the one that is alone. This is another class: what costs the most
-there, the way of one append, has no quorum, no view and no peer to ask after here and there.
-docs/consensus.md has the message table, the driver's duties and the invariants.
+`Replica` in `replica.py` is the solo replica. It is a separate class, so that its hot path, the
+append, needs no checks for quorums, views and peers. docs/consensus.md has the message table,
+the driver's duties and the invariants.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,7 +51,7 @@ from headrace.vsr.validate import flaw_of
 
 @dataclass(frozen=True, slots=True)
 class RecoveredMember:
-    """What the disk held when the process started: see docs/consensus.md."""
+    """The durable state at the start of the process: see docs/consensus.md."""
 
     view: View
     log_view: View
@@ -73,13 +73,13 @@ class RecoveredMember:
 
 @dataclass(slots=True)
 class Member(Generic[E]):
-    """One replica of several. Not reentrant: perform what a call returned, then call again."""
+    """One replica of several. Not reentrant: perform the returned effects, then call again."""
 
     state: MemberState[E]
 
     @classmethod
     def started(cls, state: MemberState[E], found: RecoveredMember) -> "Member[E]":
-        """Take what recovery found. `start` then returns the first effects."""
+        """Create it from a recovery. `start` then returns the first effects."""
         state.view = state.view_durable = found.view
         state.log_view = state.log_view_durable = found.log_view
         state.commit, state.applied, state.asked = found.commit, found.applied, found.applied
@@ -93,14 +93,14 @@ class Member(Generic[E]):
         for peer in found.peers:
             one = peer.replica
             if one == state.me:
-                continue  # nobody wrote that; whoever did, it says nothing
+                continue  # invalid: an entry for ourselves means nothing
             state.lives[one] = state.seen[one] = peer.life
             state.boots[one] = peer.boot
         ops = [op for op, _, _ in found.found]
         expected = list(range(found.anchor + 1, found.anchor + 1 + len(ops)))
         if state.log.head != found.anchor or ops != expected:
             raise ChainBroken(
-                f"what recovery found does not go on from op {found.anchor}",
+                f"the recovered journal does not continue from op {found.anchor}",
                 path=f"journal of replica {state.me}",
                 expected=expected[:1] + expected[-1:],
                 found=ops[:1] + ops[-1:],
@@ -111,12 +111,12 @@ class Member(Generic[E]):
         return cls(state)
 
     def start(self) -> list[Effect[E]]:
-        """Ask what the view is: a started replica never leads before a view change."""
+        """Probe for the view: a started replica never leads before a view change."""
         join.begin(self.state)
         return self._effects()
 
     def envelope(self, message: Message[E]) -> Envelope[E]:
-        """Say who says it."""
+        """Wrap a message with our identity."""
         state = self.state
         return Envelope(
             state.me,
@@ -129,7 +129,7 @@ class Member(Generic[E]):
         )
 
     def on_message(self, envelope: Envelope[E]) -> list[Effect[E]]:
-        """Judge, learn whose life it is of, and handle."""
+        """Validate a message, check the sender's life, and handle it."""
         state = self.state
         flaw = flaw_of(envelope, state.me, state.count, state.view, state.log.head)
         if flaw is not None:
@@ -139,10 +139,10 @@ class Member(Generic[E]):
         return self._effects()
 
     def _is_known(self, envelope: Envelope[E]) -> bool:
-        """Listen to the newest life of each peer only; a new one is remembered first."""
+        """Accept only the newest life of each peer; a new one is first made durable."""
         state, sender = self.state, envelope.sender
         if isinstance(envelope.message, Amnesia):
-            return True  # it names our very life; and two that accuse each other must hear it
+            return True  # it names our exact life; mutual accusations must get through
         boot, life = state.boots[sender], state.lives[sender]
         if envelope.boot == boot and envelope.life >= life:
             if envelope.life > life:
@@ -154,7 +154,7 @@ class Member(Generic[E]):
             state.seen[sender] = max(state.seen[sender], envelope.sequence)
             state.clock.hear(sender, envelope.wall)
             return True
-        # One that does not descend from the life that we know has forgotten what it promised.
+        # A life that does not descend from the known one has forgotten its promises.
         peer = Peer(sender, envelope.life, envelope.boot, envelope.past)
         if boot and (envelope.life <= state.seen[sender] or not peer.descends_from(life, boot)):
             state.drop("of an earlier life")
@@ -165,7 +165,7 @@ class Member(Generic[E]):
         return False
 
     def _remember(self, envelope: Envelope[E]) -> None:
-        """Make a new life of a peer durable here before anything of it is counted."""
+        """Make a new life of a peer durable here before counting any of its messages."""
         state, sender = self.state, envelope.sender
         state.boots[sender], state.lives[sender] = envelope.boot, envelope.life
         state.seen[sender] = max(state.seen[sender], envelope.sequence)
@@ -190,7 +190,7 @@ class Member(Generic[E]):
             HANDLERS[type(message)](state, sender, message)
 
     def on_tick(self, now: int, wall: int) -> list[Effect[E]]:
-        """Tell the time, in ticks since the start and by the wall clock in microseconds."""
+        """Advance the time: ticks since the start, and the wall clock in microseconds."""
         state = self.state
         state.now = now
         state.clock.observe(wall, now)
@@ -213,7 +213,7 @@ class Member(Generic[E]):
         return self._effects()
 
     def on_persisted(self, ticket: int, sequence: int) -> list[Effect[E]]:
-        """The superblock holds what was asked for: go on with what needs it."""
+        """The superblock is written: continue with the actions that need it."""
         state = self.state
         record, then = state.waiting.pop(ticket)
         state.view_durable = max(state.view_durable, record.view)
@@ -258,10 +258,10 @@ class Member(Generic[E]):
         return self._effects()
 
     def on_give_up(self, op: Op) -> list[Effect[E]]:
-        """The operator gives up `op` and what follows: it may have been committed. Recorded."""
+        """The operator gives up `op` and all later ops, possibly committed. Recorded."""
         state, log_view = self.state, self.state.log_view
         if state.status is not MemberStatus.VIEW_CHANGE:
-            return []  # nothing waits: it must not count in a later election
+            return []  # no election waits: it must not count in a later one
         state.gave_up = (state.view, op)
 
         def decide() -> None:
@@ -277,7 +277,7 @@ class Member(Generic[E]):
         return effects
 
 
-# Each message has one handler. Their shapes differ in the message alone, which no type can say.
+# One handler per message. Their signatures differ only in the message type.
 HANDLERS: dict[type, Any] = {
     Prepares: normal.on_prepares,
     PrepareOk: normal.on_prepare_ok,

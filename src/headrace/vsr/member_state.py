@@ -1,8 +1,7 @@
-"""One replica with peers: all it knows, and how it says what it wants.
+"""The state of one replica with peers, and helpers to emit effects.
 
-The handlers live in modules of their own, by concern: `normal`, `view_change`, `join`,
-`repair`, `transfer`. They change this state and put effects into `out`; `member.py` is the
-door.
+The handlers are in separate modules, by concern: `normal`, `view_change`, `join`, `repair`,
+`transfer`. They change this state and append effects to `out`; `member.py` is the entry point.
 """
 
 from collections import Counter
@@ -32,56 +31,58 @@ from headrace.vsr.quorum import Quorum
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """All of them. Each replica adds `stagger` times its id where two could collide."""
+    """All timeouts, in ticks. Replicas add `stagger` times their ID to avoid collisions."""
 
-    heartbeat: int = 10  # the primary says that it lives
-    election: int = 50  # a backup that heard nothing leaves the view
-    resend: int = 10  # start-view-change and do-view-change again
+    heartbeat: int = 10  # interval of the primary's heartbeats
+    election: int = 50  # a backup without heartbeats leaves the view
+    resend: int = 10  # start-view-change and do-view-change are resent
     view_change: int = 60  # a view that does not start is left for the next
-    probe: int = 10  # a restarted replica asks again
+    probe: int = 10  # a restarted replica probes again
     probes: int = 5  # unanswered; then it leaves the view
-    repair: int = 6  # what was asked for and did not come is asked for again
-    transfer: int = 12  # a chunk that did not come is asked for again
-    transfers: int = 5  # unanswered; then another offer is asked for
-    stall: int = 80  # a primary whose own log does not go on is no primary
+    repair: int = 6  # missing entries are requested again
+    transfer: int = 12  # a missing chunk is requested again
+    transfers: int = 5  # unanswered; then a new offer is requested
+    stall: int = 80  # a primary whose own log makes no progress steps down
     stagger: int = 7
 
 
-PIPELINE_MAX: Final = 1024  # ops prepared and not committed
-SEAL_SLOTS: Final = 4  # of the ring, kept for the Seals that empty it
+PIPELINE_MAX: Final = 1024  # ops prepared but not committed
+SEAL_SLOTS: Final = 4  # of the ring, reserved for the Seals that empty it
 
 
 class MemberStatus(Enum):
-    """What a replica does. Whether it may vote is told by `recovering` and `syncing_to`."""
+    """The status of a replica. `recovering` and `syncing_to` determine if it may vote."""
 
-    PROBING = "probing"  # started again: asks what the view is
+    PROBING = "probing"  # restarted: asks for the view
     NORMAL = "normal"
     VIEW_CHANGE = "view-change"
 
 
 @dataclass(slots=True)
 class SnapshotTransfer(Generic[E]):
-    """A snapshot on its way here."""
+    """An incoming snapshot."""
 
     offer: Offer[E] | None = None
     checksum: bytes = b""  # of the snapshot that `data` is a part of
     data: bytearray = field(default_factory=bytearray)
     unanswered: int = 0
-    ticket: int = 0  # of the install, once it was asked for
+    ticket: int = 0  # of the install, once requested
 
 
 @dataclass(slots=True)
 class Election:
-    """A view change, seen from one replica."""
+    """A view change, as seen by one replica."""
 
-    started: set[ReplicaId] = field(default_factory=set)  # who has left the old views
+    started: set[ReplicaId] = field(
+        default_factory=set
+    )  # replicas that have left the old views
     votes: dict[ReplicaId, DoViewChange] = field(default_factory=dict)
-    voters: dict[ReplicaId, Peer] = field(default_factory=dict)  # who gave each vote
+    voters: dict[ReplicaId, Peer] = field(default_factory=dict)  # the sender of each vote
     merged: Merged | None = None
-    sources: dict[Op, list[ReplicaId]] = field(default_factory=dict)  # who holds what
-    is_aside: bool = False  # this replica lacks committed ops: let another lead
-    has_dropped: bool = False  # the older checkpoint, for room
-    is_adopted: bool = False  # what the merged log does not have is cut here
+    sources: dict[Op, list[ReplicaId]] = field(default_factory=dict)  # the holders of each op
+    is_aside: bool = False  # this replica lacks committed ops: another should lead
+    has_dropped: bool = False  # the older checkpoint was dropped to make room
+    is_adopted: bool = False  # ops missing from the merged log are cut here
     voted: bool = False
 
 
@@ -93,64 +94,64 @@ class MemberState(Generic[E]):
     quorum: Quorum
     slots: int  # of the journal's ring
     seal: SealProposal[E]
-    seal_operation: int  # the request that makes a checkpoint
+    seal_operation: int  # the operation that makes a checkpoint
     boot: int
     log: OpLog
     times: Timeouts = field(default_factory=Timeouts)
     clock: Clock = field(default_factory=Clock)
-    accepts: Callable[[E], bool] = lambda _: True  # judges a body before it is acknowledged
+    accepts: Callable[[E], bool] = lambda _: True  # validates a body before it is acknowledged
 
     view: View = View(0)
     log_view: View = View(0)
     view_durable: View = View(0)
     log_view_durable: View = View(0)
     status: MemberStatus = MemberStatus.PROBING
-    recovering: bool = False  # does not know what it once promised
-    syncing_to: Op | None = None  # a state transfer was begun
-    is_silent: bool = False  # the superblock says that we are recovering or syncing
+    recovering: bool = False  # it has forgotten its promises
+    syncing_to: Op | None = None  # a state transfer is in progress
+    is_silent: bool = False  # the superblock records that we are recovering or syncing
     suspect: tuple[Op, Op] | None = None
-    given_up: Op | None = None  # the operator gave up this op and what follows
-    gave_up: tuple[View, Op] | None = None  # the last time that happened; durable
-    awaiting: tuple[Op, tuple[ReplicaId, ...]] | None = None  # AwaitingReplica: op, whom
+    given_up: Op | None = None  # the operator gave up this op and later ones
+    gave_up: tuple[View, Op] | None = None  # the last such decision; durable
+    awaiting: tuple[Op, tuple[ReplicaId, ...]] | None = None  # AwaitingReplica: op, peers
 
-    commit: Op = Op(0)  # newest op known committed in a log that ours is a part of
+    commit: Op = Op(0)  # newest op known to be committed in a log that contains ours
     applied: Op = Op(0)
-    asked: Op = Op(0)  # newest op that the driver was asked to apply
+    asked: Op = Op(0)  # newest op passed to the driver to apply
     checkpoint: Op = Op(0)
     timestamp: int = 0
 
-    # A backup in a view.
-    is_verified: bool = False  # our log is a part of the view's log
-    named: Op | None = None  # head of the view's log as its start-view said
-    primary_op: Op = Op(0)  # head of the primary as heard last
+    # As a backup in a view.
+    is_verified: bool = False  # our log is a prefix of the view's log
+    named: Op | None = None  # head of the view's log, from its start-view
+    primary_op: Op = Op(0)  # last known head of the primary
     beat: int = 0
-    # A primary.
+    # As a primary.
     acked: list[Op] = field(default_factory=list)
     heads: list[Op] = field(default_factory=list)
     tickets: dict[Op, object] = field(default_factory=dict)
-    sizes: dict[Op, int] = field(default_factory=dict)  # of bodies that are not committed yet
+    sizes: dict[Op, int] = field(default_factory=dict)  # of uncommitted bodies
     election: Election = field(default_factory=Election)
 
-    # Who is who.
+    # Identities and lives.
     sequence: int = 0  # of our superblock
     life: int = 0  # our sequence when this life began
     past: tuple[Start, ...] = ()  # our starts before this one; durable
-    claims: tuple[Start, ...] = ()  # what `past` is to be, in every Persist from now on
-    life_min: int = 0  # what `life` is to be above, once `claims` are durable
+    claims: tuple[Start, ...] = ()  # the next `past`, in every Persist from now on
+    life_min: int = 0  # `life` will exceed this, once `claims` are durable
     lives: list[int] = field(default_factory=list)  # of each peer, the newest; durable
-    seen: list[int] = field(default_factory=list)  # highest sequence heard of each, this life
-    boots: list[int] = field(default_factory=list)  # the process that we listen to; durable
-    unsure: set[ReplicaId] = field(default_factory=set)  # whose new life is not durable here
+    seen: list[int] = field(default_factory=list)  # highest sequence seen of each, in this life
+    boots: list[int] = field(default_factory=list)  # the accepted process of each; durable
+    unsure: set[ReplicaId] = field(default_factory=set)  # their new life is not durable here
     standings: dict[ReplicaId, View] = field(default_factory=dict)  # answers to our probe
     blanks: set[ReplicaId] = field(default_factory=set)
     answered: tuple[View, Op] | None = None  # a start-view for this life: its view and head
     unanswered: int = 0
 
-    fetched: dict[Op, E] = field(default_factory=dict)  # came before their turn
-    mending: dict[Op, int] = field(default_factory=dict)  # faulty ops being written over
+    fetched: dict[Op, E] = field(default_factory=dict)  # arrived out of order
+    mending: dict[Op, int] = field(default_factory=dict)  # faulty ops being overwritten
     mends: dict[int, PrepareHeader] = field(default_factory=dict)  # by ticket
     transfer: SnapshotTransfer[E] | None = None
-    turn: int = 0  # whom to ask next
+    turn: int = 0  # the peer to ask next
 
     now: int = 0  # ticks
     due: dict[str, int] = field(default_factory=dict)
@@ -185,12 +186,12 @@ class MemberState(Generic[E]):
 
     @property
     def may_vote(self) -> bool:
-        """Recovering and syncing replicas vote in nothing and acknowledge nothing."""
+        """Recovering and syncing replicas neither vote nor acknowledge."""
         return not self.recovering and self.syncing_to is None
 
     @property
     def leads(self) -> bool:
-        """The primary of a view that has started: its log is installed, durably."""
+        """Whether it is the primary of a started view, whose log is durably installed."""
         return (
             self.status is MemberStatus.NORMAL
             and self.view % self.quorum.count == self.me
@@ -203,17 +204,17 @@ class MemberState(Generic[E]):
 
     @property
     def follows(self) -> bool:
-        """A backup whose log is a part of the view's log."""
+        """Whether it is a backup whose log is a prefix of the view's log."""
         return self.is_backup and self.is_verified
 
     @property
     def sure(self) -> Op:
-        """Our log is right up to here in every view from now on: it is committed."""
+        """Our log is committed, and final, up to here."""
         return max(self.applied, min(self.commit, self.log.head))
 
     @property
     def is_blank(self) -> bool:
-        """Nothing was ever in this log, nor known of it, nor lost."""
+        """Whether nothing was ever in this log, known of it, or lost from it."""
         is_empty = self.log.head == 0 and self.commit == 0 and self.log_view == 0
         return is_empty and self.suspect is None
 
@@ -230,9 +231,9 @@ class MemberState(Generic[E]):
         return self.ticket
 
     def raise_view(self, view: View, then: Callable[[], None] | None = None) -> None:
-        """Leave all views below `view`: the one place that does.
+        """Leave all views below `view`. No other code does.
 
-        What it promises to others is said only once `view_durable` is as high.
+        The promise is sent to others only once `view_durable` is as high.
         """
         assert view >= self.view
         self.view = view
@@ -244,7 +245,7 @@ class MemberState(Generic[E]):
         *,
         is_settled: bool = False,
     ) -> None:
-        """Make view, log view and the rest durable, and then do what needs it."""
+        """Make view, log view and the rest durable, then call `then`."""
         start = Start(max(self.life, self.life_min), self.boot)
         record = Persist(
             ticket=self.next_ticket(),
@@ -271,7 +272,7 @@ class MemberState(Generic[E]):
         self.due[name] = self.now + ticks
 
     def is_due(self, name: str) -> bool:
-        """Tell once that a time has come."""
+        """Return whether a timer has expired; true only once."""
         due = self.due.get(name)
         if due is None or self.now < due:
             return False
@@ -279,7 +280,7 @@ class MemberState(Generic[E]):
         return True
 
     def drop(self, reason: str) -> None:
-        """Count what was not taken. Bytes from a peer never trip an assert."""
+        """Count a dropped message. Bytes from a peer never trip an assert."""
         self.dropped[reason] += 1
 
     def halt(self, reason: str) -> None:
@@ -287,8 +288,8 @@ class MemberState(Generic[E]):
         self.out.append(Halt(reason))
 
     def refuse_all(self, why: str) -> None:
-        """Answer everybody who waits: nobody knows what becomes of theirs."""
-        error: HeadraceError = Unknown(why, hint="Repeat it in the same session")
+        """Answer all waiting callers: the outcome of their requests is unknown."""
+        error: HeadraceError = Unknown(why, hint="Retry in the same session")
         self.out += [Reply(ticket, error) for ticket in self.tickets.values()]
         self.tickets.clear()
         self.sizes.clear()

@@ -1,15 +1,15 @@
-"""The log of a new view, from what the voters say of theirs. Pure, and tested on its own.
+"""Merges the voters' logs into the log of a new view. Pure, and tested separately.
 
-The voters with the highest log view are *canonical*: only their logs can hold what was
-committed last. From the highest commit that anybody knows upwards each op is decided:
+The voters with the highest log view are *canonical*: only their logs can hold the ops committed
+last. Each op above the highest known commit is decided:
 
-    keep      the canonical header is known, and somebody holds the entry
-    discard   a nack quorum never held it, so that it cannot have been committed; or all
-              replicas answered, none holds it, and none has a faulty slot there
+    keep      the canonical header is known, and some voter holds the entry
+    discard   a nack quorum never held it, so it cannot have been committed; or all replicas
+              answered, none holds it, and none has a faulty slot there
     wait      anything else: silence, faulty and suspect slots prove nothing
 
-Two canonical logs may differ where one of them was left half way in a later view; neither entry
-was committed then, and the one that was prepared later is taken.
+Two canonical logs may differ if one was abandoned half way in a later view; then neither entry
+was committed, and the one prepared later is kept.
 """
 
 from collections.abc import Mapping
@@ -22,16 +22,16 @@ from headrace.vsr.quorum import Quorum
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """The log of the new view: its head, and the headers that are known down from there."""
+    """The log of the new view: its head, and the known headers from there down."""
 
     op: Op
     commit: Op
-    headers: tuple[PrepareHeader, ...]  # dense, up to `op`; empty if all is settled below
+    headers: tuple[PrepareHeader, ...]  # dense, up to `op`; empty if everything is settled
 
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """Nobody can tell yet what becomes of `op`: it needs one of these replicas."""
+    """The fate of `op` is undecided: it depends on one of these replicas."""
 
     op: Op
     replicas: tuple[ReplicaId, ...]
@@ -39,7 +39,7 @@ class Waiting:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Headers that cannot come from one history."""
+    """Headers that cannot belong to one history."""
 
     op: Op
     why: str
@@ -51,7 +51,7 @@ Outcome = Merged | Waiting | Conflict
 def merge(
     votes: Mapping[ReplicaId, DoViewChange], quorum: Quorum, given_up: Op | None = None
 ) -> Outcome:
-    """Decide the log. The caller has a view-change quorum of votes; more may come later."""
+    """Decide the log. Requires a view-change quorum of votes; more may arrive later."""
     return _Merge(votes, quorum, given_up).run()
 
 
@@ -67,7 +67,7 @@ class _Merge:
 
     @property
     def commit(self) -> Op:
-        """All at or below it is committed: some sender knows."""
+        """Everything up to it is committed, as some sender knows."""
         return max(vote.commit for vote in self.votes.values())
 
     @property
@@ -99,7 +99,7 @@ class _Merge:
     def _last(self) -> Op:
         """The highest op that a canonical log has, or may have had.
 
-        Of what may have been above all that is known, the lowest op decides.
+        Of possible ops above all known ones, only the lowest needs a decision.
         """
         heads = [vote.op for vote in self.canonical]
         known = max(vote.op for vote in self.votes.values())
@@ -108,7 +108,7 @@ class _Merge:
         return max(*heads, self.commit)
 
     def _names(self, commit: Op, last: Op) -> dict[Op, PrepareHeader]:
-        """The canonical headers; where none is known, the one that the next op names."""
+        """The canonical headers; where none is known, the parent named by the next op."""
         found: dict[Op, PrepareHeader] = {}
         for op in range(last, 0, -1):
             header = self._canonical_header(Op(op))
@@ -135,7 +135,7 @@ class _Merge:
     def _decide(
         self, op: Op, headers: dict[Op, PrepareHeader]
     ) -> PrepareHeader | Waiting | None:
-        """Return the header to keep, None to end the log before `op`, or whom to wait for."""
+        """Return the header to keep, None to end the log before `op`, or Waiting."""
         header = headers.get(op)
         if self._nacks(op, header) >= self.quorum.nack:
             return None
@@ -152,7 +152,7 @@ class _Merge:
         return Waiting(op, faulty) if faulty else None
 
     def _best(self, op: Op, headers: dict[Op, PrepareHeader]) -> PrepareHeader | None:
-        """No canonical log knows what was here, and all have answered: the newest that fits."""
+        """Return the newest fitting header; no canonical log has one, and all have answered."""
         below = headers.get(Op(op - 1))
         found = [
             (vote.log_view, header.view, header)
@@ -180,7 +180,7 @@ class _Merge:
         return not one.present and not one.nack
 
     def _chained(self, headers: dict[Op, PrepareHeader], head: Op, commit: Op) -> Outcome:
-        """Take the headers down from the head as far as they are known; they must chain."""
+        """Collect the headers from the head down as far as known; they must chain."""
         chain: list[PrepareHeader] = []
         op = head
         while (header := headers.get(op)) is not None:
@@ -196,20 +196,20 @@ class _Merge:
 
 
 def header_at(vote: DoViewChange, op: Op) -> PrepareHeader | None:
-    """Return the header that a voter has at `op`, whole or not."""
+    """Return a voter's header at `op`, whether its entry is whole or not."""
     if not vote.first <= op <= vote.op:
         return None
     return vote.votes[op - vote.first].header
 
 
 def _nacks(vote: DoViewChange, op: Op, header: PrepareHeader | None) -> bool:
-    """Tell whether a voter surely never held this entry. Who had it committed keeps it."""
+    """Return whether a voter certainly never held this entry. Committed ones are kept."""
     if vote.suspect is not None and vote.suspect[0] <= op <= vote.suspect[1]:
         return False
     if op > vote.op:
         return True
     if op < vote.first:
-        return False  # committed there, and not in its window
+        return False  # committed there, but outside its window
     one = vote.votes[op - vote.first]
     if one.nack:
         return True

@@ -1,10 +1,10 @@
-"""The normal case: requests become prepares, prepares become durable, then committed, then run.
+"""The normal case: requests become prepares, which become durable, committed and applied.
 
 on_requests     primary   → Append, Prepares to all
 on_prepares     backup    → Append
 on_durable      both      → PrepareOk to the primary; the primary counts itself
 on_prepare_ok   primary   → commit, by a replication quorum → Apply → Reply
-on_heartbeat    backup    → commit; PrepareOk again, so that a lost one does not matter
+on_heartbeat    backup    → commit; PrepareOk again, in case one was lost
 """
 
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from headrace.vsr.peer_messages import (
 def on_requests(
     state: MemberState[E], requests: Sequence[tuple[EntryProposal, object]]
 ) -> None:
-    """Give each request the next op, and send them as one commit group, before our own disk."""
+    """Assign ops to requests, and send them as one commit group, before our own disk write."""
     entries: list[E] = []
     ticket = state.next_ticket()
     for request, asker in requests:
@@ -54,7 +54,7 @@ def on_requests(
 
 def _refusal(state: MemberState[E], request: EntryProposal) -> HeadraceError | None:
     if not state.leads:
-        return NotReady(f"replica {state.me} does not lead view {state.view}")
+        return NotReady(f"replica {state.me} is not the primary of view {state.view}")
     spare = 0 if request.operation == state.seal_operation else SEAL_SLOTS
     next_op = state.log.head + 1
     if next_op - state.log.anchor + spare > state.slots:
@@ -90,7 +90,7 @@ def append(state: MemberState[E], ticket: int, entries: Sequence[E]) -> None:
 
 
 def on_prepares(state: MemberState[E], sender: ReplicaId, message: Prepares[E]) -> None:
-    """Backup: take what follows our head. Only the primary of our own view is believed."""
+    """Backup: accept entries after our head, only from the primary of our own view."""
     if not _is_heard(state, sender, message.view):
         return
     _hear(state, message.commit, message.op)
@@ -114,7 +114,7 @@ def on_prepares(state: MemberState[E], sender: ReplicaId, message: Prepares[E]) 
 
 
 def _fits(state: MemberState[E], entry: E) -> bool:
-    """Judge an entry that would be the next: it chains, it is sound, and there is a slot."""
+    """Return whether an entry can be the next: it chains, is valid, and has a slot."""
     if entry.parent != state.log.checksum(state.log.head):
         state.drop("prepare does not chain")
         return False
@@ -128,7 +128,7 @@ def _fits(state: MemberState[E], entry: E) -> bool:
 
 
 def on_heartbeat(state: MemberState[E], sender: ReplicaId, message: Heartbeat) -> None:
-    """Backup: the primary lives."""
+    """Backup: the primary is alive."""
     if not _is_heard(state, sender, message.view):
         return
     if message.beat > state.beat:
@@ -145,7 +145,7 @@ def _patience(state: MemberState[E]) -> int:
 
 
 def _is_heard(state: MemberState[E], sender: ReplicaId, view: int) -> bool:
-    """Tell whether this comes from the primary of a view whose log ours is a part of."""
+    """Return whether this is from the primary of a view whose log contains ours."""
     if view < state.view:
         state.drop("of an older view")
         return False
@@ -164,7 +164,7 @@ def _hear(state: MemberState[E], commit: Op, op: Op) -> None:
 
 
 def acknowledge(state: MemberState[E]) -> None:
-    """Tell the primary how far our disk is in its log, if the view's log is installed here."""
+    """Report our durable op to the primary, if the view's log is installed here."""
     if not (state.follows and state.may_vote) or state.is_silent:
         return
     if state.log_view_durable != state.view or state.view_durable != state.view:
@@ -188,13 +188,13 @@ def on_durable(state: MemberState[E], ticket: int) -> None:
 
 
 def count_own(state: MemberState[E]) -> None:
-    """The primary holds this much itself."""
+    """Count the primary's own durable ops."""
     state.acked[state.me] = state.log.whole
     count(state)
 
 
 def on_prepare_ok(state: MemberState[E], sender: ReplicaId, message: PrepareOk) -> None:
-    """Primary: count who holds what. The checksum says that it is of the same log."""
+    """Primary: record the acknowledged op. The checksum proves that the logs agree."""
     if not state.leads or message.view != state.view:
         state.drop("ack of another view")
         return
@@ -209,7 +209,7 @@ def on_prepare_ok(state: MemberState[E], sender: ReplicaId, message: PrepareOk) 
 
 
 def count(state: MemberState[E]) -> None:
-    """Commit what a replication quorum holds. The quorum may do without our own disk."""
+    """Commit ops held by a replication quorum, which need not include our own disk."""
     committed = sorted(state.acked)[-state.quorum.replication]
     state.commit = max(state.commit, committed)
     for op in [op for op in state.sizes if op <= state.commit]:
@@ -217,7 +217,7 @@ def count(state: MemberState[E]) -> None:
 
 
 def advance(state: MemberState[E]) -> None:
-    """Have the machine run what is committed and whole here, in order."""
+    """Apply ops that are committed and whole here, in order."""
     if not (state.leads or state.follows):
         return
     last = min(state.commit, state.log.whole)
@@ -229,7 +229,7 @@ def advance(state: MemberState[E]) -> None:
 
 
 def on_applied(state: MemberState[E], op: Op, result: object) -> None:
-    """The machine has run `op`: whoever asked for it may know."""
+    """The machine has applied `op`: answer its caller."""
     assert op == state.applied + 1
     assert op <= state.commit
     state.applied = op
@@ -242,12 +242,12 @@ def on_applied(state: MemberState[E], op: Op, result: object) -> None:
 
 
 def on_tick(state: MemberState[E]) -> None:
-    """The primary beats, unless its own log has stopped; a backup counts the silence."""
+    """The primary sends heartbeats, unless its own log has stalled."""
     if state.leads:
         stalled = state.applied < state.log.head and state.is_due("stall")
         if stalled:
-            state.refuse_all("the primary's own disk does not go on")
-            state.status = MemberStatus.PROBING  # no beat any more: the others elect
+            state.refuse_all("the primary's own disk has stalled")
+            state.status = MemberStatus.PROBING  # no more heartbeats: the others elect
             join.begin(state)
             return
         if state.applied == state.log.head:

@@ -1,4 +1,4 @@
-"""What a replica knows of its own log: which entries, and in which condition. No bodies."""
+"""A replica's view of its own log: the entries and their condition, without bodies."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -9,9 +9,9 @@ from headrace.vsr.peer_messages import PrepareHeader
 
 
 class Condition(Enum):
-    PENDING = "pending"  # asked to be written, not durable yet
+    PENDING = "pending"  # being written, not durable yet
     DURABLE = "durable"
-    FAULTY = "faulty"  # was durable, cannot be read
+    FAULTY = "faulty"  # was durable, but cannot be read
 
 
 @dataclass(slots=True)
@@ -28,7 +28,7 @@ class OpSlot:
 class OpLog:
     """Invariants: anchor <= whole <= head; each op from anchor + 1 to head has a slot."""
 
-    anchor: Op  # what is at or below it is not held here any more
+    anchor: Op  # entries at or below it are no longer held here
     anchor_checksum: bytes | None
     head: Op = field(init=False)
     whole: Op = field(init=False)  # durable without a gap, or covered by the machine's state
@@ -39,7 +39,7 @@ class OpLog:
         self.head = self.whole = self.anchor
 
     def checksum(self, op: Op) -> bytes | None:
-        """Return the checksum of an op held or anchored; None if it is not known."""
+        """Return the checksum of a held op or of the anchor; None if unknown."""
         if op == self.anchor:
             return self.anchor_checksum
         slot = self.slots.get(op)
@@ -54,13 +54,13 @@ class OpLog:
         return slot is not None and slot.condition is Condition.DURABLE
 
     def add(self, header: PrepareHeader, ticket: int) -> None:
-        """Take the next entry on its way to the disk."""
+        """Add the next entry, which is being written."""
         assert header.op == self.head + 1
         self.slots[header.op] = OpSlot(header.checksum, header, Condition.PENDING, ticket)
         self.head = header.op
 
     def found(self, op: Op, header: PrepareHeader | None, checksum: bytes | None) -> None:
-        """Take what recovery found: a whole entry, or a faulty one without a header."""
+        """Add an entry found by recovery: whole, or faulty without a header."""
         assert op == self.head + 1
         condition = Condition.FAULTY if header is None else Condition.DURABLE
         self.slots[op] = OpSlot(checksum, header, condition)
@@ -70,7 +70,7 @@ class OpLog:
         self._advance()
 
     def durable(self, first: Op, last: Op, ticket: int) -> None:
-        """An append has ended. What was cut meanwhile, or written again, is not meant."""
+        """An append has completed. Ignores ops cut or rewritten meanwhile."""
         for op in range(first, last + 1):
             slot = self.slots.get(Op(op))
             if slot is not None and slot.ticket == ticket:
@@ -85,7 +85,7 @@ class OpLog:
         self._advance()
 
     def spoiled(self, op: Op) -> None:
-        """A durable entry cannot be read any more."""
+        """A durable entry has become unreadable."""
         slot = self.slots.get(op)
         if slot is None or slot.condition is not Condition.DURABLE:
             return
@@ -94,9 +94,9 @@ class OpLog:
         self.whole = min(self.whole, Op(op - 1))
 
     def common(self, headers: Sequence[PrepareHeader]) -> Op | None:
-        """The highest op at which these headers meet our log: all below it is equal, too.
+        """The highest op at which these headers match our log: all ops below match, too.
 
-        A faulty op without a name meets nothing: what was there may have been another entry.
+        A faulty op without a checksum matches nothing: it may have been another entry.
         """
         for header in reversed(headers):
             if self.checksum(header.op) == header.checksum:
@@ -107,9 +107,9 @@ class OpLog:
         return None
 
     def adopt(self, headers: Sequence[PrepareHeader], common: Op) -> Op:
-        """Name what is faulty in the common part; go on over what follows without a name.
+        """Set the checksums of faulty ops in the common part, and of unknown ones after it.
 
-        Return the last op that is as the headers say now.
+        Return the last op that matches the headers now.
         """
         for header in headers:
             slot = self.slots.get(header.op)
@@ -120,7 +120,7 @@ class OpLog:
         return common
 
     def name(self, op: Op, checksum: bytes) -> None:
-        """Learn what a faulty op was."""
+        """Set the checksum of a faulty op, if unknown."""
         slot = self.slots.get(op)
         if slot is not None and slot.checksum is None:
             slot.checksum = checksum
@@ -133,7 +133,7 @@ class OpLog:
         self.whole = min(self.whole, self.head)
 
     def trim(self, through: Op) -> None:
-        """Forget what a checkpoint covers."""
+        """Drop ops covered by a checkpoint."""
         if through <= self.anchor:
             return
         assert through <= self.head
@@ -145,12 +145,12 @@ class OpLog:
         self.cover(through)
 
     def cover(self, op: Op) -> None:
-        """The machine's state covers all up to `op`: what is faulty below costs nothing."""
+        """The machine's state covers everything up to `op`: faulty ops below do not matter."""
         self.whole = max(self.whole, min(op, self.head))
         self._advance()
 
     def reset(self, header: PrepareHeader) -> None:
-        """Begin anew with the entry at a snapshot."""
+        """Reset the log to the entry at a snapshot."""
         self.slots.clear()
         self.faulty.clear()
         self.anchor = self.head = self.whole = Op(header.op - 1)
@@ -158,7 +158,7 @@ class OpLog:
         self.found(header.op, header, header.checksum)
 
     def headers(self, first: Op, last: Op) -> Iterator[PrepareHeader]:
-        """Yield the headers from `first` on until one is not known."""
+        """Yield the headers from `first` on up to the first unknown one."""
         for op in range(max(first, self.anchor + 1), min(last, self.head) + 1):
             header = self.slots[Op(op)].header
             if header is None:

@@ -3,8 +3,8 @@
     packet := checksum:16s  kind:u8  envelope
 
 `checksum` is xxh3-128 of everything after it; `envelope` is a msgpack array of sender, boot,
-life, sequence, wall, past and the message's fields. Entries in it are the bytes that they were
-sealed as. Reading returns a value or the reason why the bytes are none; it never raises.
+life, sequence, wall, past and the message's fields. Entries are embedded as their sealed bytes.
+Decoding returns a value or the reason why the bytes are invalid; it never raises.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ from headrace.vsr.peer_messages import E, Envelope, Exact, Message, Offer, Prepa
 _CHECKSUM_SIZE: Final = 16
 PACKET_SIZE_MAX: Final = 80 * 1024 * 1024  # one commit group of 64 MiB, and its headers
 
-# The place of a message in the union is its kind on the wire: new ones go to the end.
+# A message's index in the union is its kind on the wire: add new ones at the end.
 KINDS: Final[tuple[Any, ...]] = tuple(
     getattr(kind, "__origin__", kind) for kind in get_args(Message)
 )
@@ -48,12 +48,12 @@ def encode(envelope: Envelope[E], bytes_of: Callable[[E], bytes]) -> bytes:
         message = replace(message, entry=bytes_of(message.entry))
     life = (envelope.sender, envelope.boot, envelope.life, envelope.sequence, envelope.wall)
     rest = bytes([number]) + msgspec.msgpack.encode((*life, envelope.past, message))
-    assert len(rest) <= PACKET_SIZE_MAX - _CHECKSUM_SIZE, "nobody would read it"
+    assert len(rest) <= PACKET_SIZE_MAX - _CHECKSUM_SIZE, "peers would reject it"
     return xxh3_128_digest(rest) + rest
 
 
 def decode(data: bytes, entry_of: Callable[[bytes], E | None]) -> Envelope[E] | str:
-    """Read one message, or say why these bytes are none."""
+    """Decode one message, or return why the bytes are invalid."""
     if not _CHECKSUM_SIZE + 1 < len(data) <= PACKET_SIZE_MAX:
         return "packet size"
     rest = memoryview(data)[_CHECKSUM_SIZE:]
@@ -73,7 +73,7 @@ def decode(data: bytes, entry_of: Callable[[bytes], E | None]) -> Envelope[E] | 
 
 
 def _with_entries(message: Any, entry_of: Callable[[bytes], E | None]) -> Any:  # noqa: ANN401
-    """Read the entries that a message carries as bytes; None if one is none."""
+    """Decode the embedded entries of a message; None if one is invalid."""
     if isinstance(message, Prepares | Exact):
         entries = tuple(map(entry_of, message.entries))
         return None if None in entries else replace(message, entries=entries)

@@ -1,7 +1,7 @@
-"""What replicas say to each other, and what a solo replica asks of its driver.
+"""Messages between replicas, and the effects of a solo replica.
 
-Peer messages travel in an `Envelope`; docs/consensus.md has the table: who sends each, when,
-and what must be durable before. The effects of a replica with peers are in `effects.py`.
+Peer messages are sent in an `Envelope`; docs/consensus.md lists the sender of each, when it is
+sent, and what must be durable before. Effects of a replica with peers are in `effects.py`.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from headrace.model.proposal import EntryProposal
 
 
 class Prepare(Protocol):
-    """An op on its way: sealed once, by the primary. The journal calls it an entry."""
+    """An op in flight: sealed once, by the primary. The journal calls it an entry."""
 
     @property
     def op(self) -> Op: ...
@@ -27,7 +27,7 @@ P_co = TypeVar("P_co", bound=Prepare, covariant=True)
 
 
 class SealProposal(Protocol[P_co]):
-    """Makes the prepare of a proposal, once it has its place in the log. Pure."""
+    """Creates the prepare of a proposal, given its position in the log. Pure."""
 
     def __call__(
         self, proposal: EntryProposal, *, op: Op, parent: bytes, view: View, timestamp: int
@@ -36,33 +36,33 @@ class SealProposal(Protocol[P_co]):
 
 @dataclass(frozen=True, slots=True)
 class SoloAppend(Generic[P]):
-    """Write these, in order, and say so with `on_durable`."""
+    """Write these, in order; answered by `on_durable`."""
 
     prepares: list[P]
 
 
 class SoloReply(NamedTuple):
-    """Answer the one who asked: with the machine's result, or with why it did not happen.
+    """Answer the caller, with the machine's result or an error.
 
-    A tuple: one is made for each op.
+    A tuple for speed: one is created per op.
     """
 
     ticket: object
     result: object | HeadraceError
 
 
-# What replicas with peers say. All of it is values: bytes are made in `codec.py`.
+# Messages of replicas with peers. All are plain values; `peer_codec.py` encodes them.
 
-RANGE_MAX: Final = 64  # entries in one answer: bounds memory, and the time one answer takes
-LIFE_STEP: Final = 2**20  # superblock writes: more than anybody missed of a replica
+RANGE_MAX: Final = 64  # entries in one answer: bounds its memory and time
+LIFE_STEP: Final = 2**20  # superblock writes: more than any peer has missed of a replica
 HEADERS_MAX: Final = 2**13  # in one start-view or do-view-change; above any pipeline
-CHUNK_SIZE: Final = 256 * 1024  # of a snapshot on its way
-GROUP_SIZE_MAX: Final = 64 * 1024 * 1024  # bodies in a message, and of what is not committed
+CHUNK_SIZE: Final = 256 * 1024  # of a snapshot transfer
+GROUP_SIZE_MAX: Final = 64 * 1024 * 1024  # bodies in a message, and of uncommitted ops
 CHECKSUM_SIZE: Final = 16
 
 
 class PrepareHeader(NamedTuple):
-    """What consensus needs to know of an entry."""
+    """The part of an entry that consensus needs."""
 
     op: Op
     checksum: bytes
@@ -72,7 +72,7 @@ class PrepareHeader(NamedTuple):
 
 
 class Chained(Prepare, Protocol):
-    """A prepare that says where it belongs: what the entries of replicas with peers must be."""
+    """A prepare with its position in the chain, as required of replicas with peers."""
 
     @property
     def parent(self) -> bytes: ...
@@ -92,7 +92,7 @@ def header_of(entry: Chained) -> PrepareHeader:
 
 
 class Vote(NamedTuple):
-    """What one replica says of one op in a do-view-change."""
+    """One replica's vote on one op in a do-view-change."""
 
     header: PrepareHeader | None  # None: it does not know, or has nothing there
     present: bool  # the entry is durable and whole here
@@ -107,7 +107,7 @@ class Start(NamedTuple):
 
 
 class Peer(NamedTuple):
-    """What is durably known of a peer: its newest life that was listened to."""
+    """What is durably known of a peer: its newest accepted life."""
 
     replica: ReplicaId
     life: int
@@ -115,10 +115,10 @@ class Peer(NamedTuple):
     past: tuple[Start, ...] = ()  # its starts before, oldest first
 
     def descends_from(self, life: int, boot: int) -> bool:
-        """Tell whether it answers for what was promised in that life.
+        """Return whether it answers for the promises of that life.
 
-        It is one of those before it, or below the first that it can name: what it forgot
-        since was made up for by catching up, or lies too far back to be told.
+        True if that life is one of its past starts, or below the first that it can name: what
+        it forgot since was made up for by catching up, or is too old to be listed.
         """
         if boot in (0, self.boot):
             return True
@@ -127,7 +127,7 @@ class Peer(NamedTuple):
 
 
 class Name(NamedTuple):
-    """An entry, by place and content."""
+    """An entry, by position and content."""
 
     op: Op
     checksum: bytes
@@ -135,7 +135,7 @@ class Name(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Prepares(Generic[E]):
-    """Entries of the primary's log: live, one message per commit group, or asked for."""
+    """Entries of the primary's log: live, one message per commit group, or on request."""
 
     view: View
     commit: Op
@@ -145,7 +145,7 @@ class Prepares(Generic[E]):
 
 @dataclass(frozen=True, slots=True)
 class PrepareOk:
-    """All up to `op` is durable here and whole, in this view's log."""
+    """Everything up to `op` is durable and whole here, in this view's log."""
 
     view: View
     op: Op
@@ -155,12 +155,12 @@ class PrepareOk:
 
 @dataclass(frozen=True, slots=True)
 class Heartbeat:
-    """The primary lives, and this much is committed."""
+    """The primary is alive, with this commit."""
 
     view: View
     commit: Op
     op: Op
-    beat: int  # rises: an old one does not count as a sign of life
+    beat: int  # increasing: an old one is no sign of life
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,24 +178,24 @@ class DoViewChange:
     log_view: View  # the newest view whose log is installed here
     op: Op  # head
     commit: Op
-    first: Op  # of the votes, which go on to `op`
+    first: Op  # of the votes, which end at `op`
     votes: tuple[Vote, ...]
-    suspect: tuple[Op, Op] | None  # may have been durable here and was lost
+    suspect: tuple[Op, Op] | None  # may have been durable here and lost
     lives: tuple[int, ...]  # the newest life known of each replica, by its boot sequence
-    to_boot: int  # the life of the receiver that it is meant for
+    to_boot: int  # the life of the receiver that it is addressed to
     boots: tuple[int, ...]  # the process of that life
 
 
 @dataclass(frozen=True, slots=True)
 class StartView:
-    """The log of a view, named by its headers; the primary holds all of it."""
+    """The log of a view, by its headers; the primary holds all of it."""
 
     view: View
     op: Op
     commit: Op
     first: Op  # of the headers
     headers: tuple[PrepareHeader, ...]
-    boot: int  # of the one who asked; 0 if nobody did
+    boot: int  # of the prober; 0 if unsolicited
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,27 +209,27 @@ class GetStartView:
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """The answer of one who does not lead."""
+    """The answer of a replica that does not lead."""
 
     view: View
-    boot: int  # of the one who asked
+    boot: int  # of the prober
     is_blank: bool
     knows: bool  # it remembers its promises, so its view counts
 
 
 @dataclass(frozen=True, slots=True)
 class Amnesia:
-    """You were further once: an old directory was restored, or you were wiped."""
+    """The receiver was once further: its directory was restored from old, or wiped."""
 
     boot: int
     life: int  # of the message that this answers
-    sequence: int  # what is remembered
+    sequence: int  # the remembered one
     known: int  # the boot that is remembered
 
 
 @dataclass(frozen=True, slots=True)
 class GetRange:
-    """Entries of the view's log, from its primary."""
+    """Requests entries of the view's log from its primary."""
 
     view: View
     first: Op
@@ -238,21 +238,21 @@ class GetRange:
 
 @dataclass(frozen=True, slots=True)
 class GetExact:
-    """Entries by name, from anybody."""
+    """Requests entries by name, from any replica."""
 
     names: tuple[Name, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Exact(Generic[E]):
-    """The answer to GetExact: what is held of it."""
+    """The answer to GetExact: the entries that are held."""
 
     entries: tuple[E, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Evicted:
-    """The journal begins above what was asked for."""
+    """The journal begins above the requested ops."""
 
     view: View
     first: Op
@@ -260,14 +260,14 @@ class Evicted:
 
 @dataclass(frozen=True, slots=True)
 class GetOffer:
-    """Which snapshot can be had?"""
+    """Requests a snapshot offer."""
 
     view: View
 
 
 @dataclass(frozen=True, slots=True)
 class Offer(Generic[E]):
-    """A snapshot that is pinned for a while, and the entry that it stands at."""
+    """A snapshot that is pinned for a while, and the entry at which it was taken."""
 
     view: View
     checksum: bytes  # names the snapshot
@@ -284,7 +284,7 @@ class GetChunk:
 
 @dataclass(frozen=True, slots=True)
 class SnapshotChunk:
-    """A piece of a snapshot. Without data: the offer is over, ask for a new one."""
+    """A chunk of a snapshot. Without data: the offer has expired, request a new one."""
 
     checksum: bytes
     position: int
@@ -314,11 +314,11 @@ Message = (
 
 @dataclass(frozen=True, slots=True)
 class Envelope(Generic[E]):
-    """A message and who says it, in which life, by which clock."""
+    """A message with its sender, the sender's life and its clock."""
 
     sender: ReplicaId
     boot: int  # drawn at random for each start of a process
-    life: int  # sequence of the superblock when that life began
+    life: int  # superblock sequence when that life began
     sequence: int  # of the superblock now
     wall: int  # microseconds
     message: Message[E]

@@ -1,7 +1,7 @@
-"""Fetch what is missing: ranges from the primary, single entries by name from anybody.
+"""Fetches missing entries: ranges from the primary, single entries by name from any replica.
 
-Everything here is driven by what is still missing, again and again, so that no lost message
-matters; nothing is ever asked for in an unbounded amount.
+Everything is driven by what is still missing, and repeated, so that lost messages do not
+matter; every request is bounded.
 """
 
 from collections.abc import Iterator
@@ -29,7 +29,7 @@ def on_tick(state: MemberState[E]) -> None:
 
 
 def catch_up(state: MemberState[E]) -> None:
-    """Backup: ask the primary for what follows our head."""
+    """Backup: request the entries after our head from the primary."""
     if not state.follows or state.transfer is not None:
         return
     log = state.log
@@ -37,7 +37,7 @@ def catch_up(state: MemberState[E]) -> None:
         return
     state.arm("range", state.times.repair)
     if log.head - log.anchor >= state.slots:
-        # Another one's journal may begin later than ours, and its next Seal come too late here.
+        # A peer's journal may begin later than ours, so its next Seal may come too late here.
         if state.applied == log.head:
             state.out.append(DropPrevious())
         return
@@ -46,7 +46,7 @@ def catch_up(state: MemberState[E]) -> None:
 
 
 def on_get_range(state: MemberState[E], sender: ReplicaId, message: GetRange) -> None:
-    """Primary: serve what is durable and whole here, as much as fits into one answer."""
+    """Primary: serve durable and whole entries, as many as fit into one answer."""
     if not state.leads or message.view != state.view:
         state.drop("range of another view")
         return
@@ -68,7 +68,7 @@ def _held(state: MemberState[E], first: Op, last: Op) -> Iterator[Name]:
 
 
 def wanted(state: MemberState[E]) -> list[Name]:
-    """Name what can only be had by name: faulty entries, and the log of a view to be led."""
+    """List entries needed by name: faulty ones, and the log of a view to be led."""
     names: list[Name] = []
     for op in sorted(state.log.faulty, reverse=True):
         above = state.log.header(Op(op + 1))
@@ -88,7 +88,7 @@ def wanted(state: MemberState[E]) -> list[Name]:
 
 
 def ask_exact(state: MemberState[E]) -> None:
-    """Ask one peer after another for entries by name."""
+    """Request entries by name, from the peers round-robin."""
     names = wanted(state)
     if not names:
         return
@@ -110,7 +110,7 @@ def on_get_exact(state: MemberState[E], sender: ReplicaId, message: GetExact) ->
 
 
 def on_exact(state: MemberState[E], sender: ReplicaId, message: Exact[E]) -> None:
-    """Take entries that were asked for by name; others are of no use to us."""
+    """Accept entries requested by name; drop others."""
     names = set(wanted(state))
     for entry in message.entries:
         if Name(entry.op, entry.checksum) not in names:
@@ -126,7 +126,7 @@ def on_exact(state: MemberState[E], sender: ReplicaId, message: Exact[E]) -> Non
 
 
 def take(state: MemberState[E], entry: E) -> None:
-    """Write an entry over the faulty slot that it belongs to."""
+    """Overwrite the faulty slot of an entry."""
     checksum = state.log.checksum(entry.op)
     if checksum != entry.checksum or entry.op in state.mending:
         return
@@ -138,7 +138,7 @@ def take(state: MemberState[E], entry: E) -> None:
 
 
 def on_mended(state: MemberState[E], ticket: int) -> None:
-    """A faulty slot is whole again, unless it was cut meanwhile."""
+    """A faulty slot is repaired, unless it was cut meanwhile."""
     header = state.mends.pop(ticket, None)
     if header is not None and state.mending.get(header.op) == ticket:
         del state.mending[header.op]
@@ -161,12 +161,12 @@ def on_faulty(state: MemberState[E], op: Op) -> None:
 
 
 def on_evicted(state: MemberState[E], sender: ReplicaId, message: Evicted) -> None:
-    """What we miss is not in the peer's journal any more: only its snapshot has it."""
+    """The missing entries are no longer in the peer's journal, only in its snapshot."""
     missing = [op for op in state.log.faulty if op > state.applied]
     if state.log.head < state.primary_op:
         missing.append(Op(state.log.head + 1))
     if not state.is_backup or (state.is_verified and not missing):
         return
-    # One below what was applied counts, too: it says where the next is, or where a cut begins.
+    # A faulty op below the applied ones counts, too: it anchors the next op, or a cut.
     if min([*state.log.faulty, *missing], default=message.first) < message.first:
         snapshot_transfer.begin(state)

@@ -1,13 +1,13 @@
-"""One replica of a group as a machine: events in, effects out. It touches nothing else.
+"""One replica of a group as a pure machine: events in, effects out.
 
-    on_request   somebody wants an op                  → Append
-    on_durable   the journal has it, synced            → what the machine runs next
-    on_applied   the machine has run it                → Reply
-    on_failed    the journal surely has it not         → Reply, with the error
+    on_request   a client submits an op                → Append
+    on_durable   the journal has it, synced            → the entries to apply next
+    on_applied   the machine has applied it            → Reply
+    on_failed    the journal certainly lacks it        → Reply, with the error
 
-This one is alone (n = 1): it is always the primary of view 0, and what is on its disk is
-committed. An acknowledgement cannot be early: a Reply leaves only after `on_applied`, that only
-once the machine has run it, and the machine runs only ops at or below `durable`.
+This is the solo replica (n = 1): always the primary of view 0; everything on its disk is
+committed. An acknowledgement cannot be early: a Reply is emitted only by `on_applied`, after
+the machine has applied the op, and the machine applies only ops at or below `durable`.
 """
 
 from collections import deque
@@ -24,7 +24,7 @@ from headrace.vsr.peer_messages import P, SealProposal, SoloAppend, SoloReply
 @dataclass(slots=True)
 class _InFlight(Generic[P]):
     prepare: P
-    ticket: object | None  # None: it was answered, or nobody asked
+    ticket: object | None  # None: already answered, or no caller
     deadline: float
     size: int
 
@@ -51,13 +51,13 @@ class Replica(Generic[P]):
 
     @property
     def committed(self) -> Op:
-        """Alone, what is on our disk is on a quorum of disks."""
+        """Solo: our disk is a quorum of disks."""
         return self.durable
 
     def on_request(
         self, request: EntryProposal, now: int, *, ticket: object = None, deadline: float = 0.0
     ) -> SoloAppend[P]:
-        """Give a request the next op. Time never stands still or goes back in one log."""
+        """Assign the next op to a request. Timestamps within a log strictly increase."""
         self.timestamp = max(self.timestamp + 1, now)
         op = Op(self.op + 1)
         prepare = self.seal(
@@ -70,14 +70,14 @@ class Replica(Generic[P]):
         return SoloAppend([prepare])
 
     def on_durable(self, op: Op) -> list[P]:
-        """All up to `op` is on our disk, synced: return what is to run, in order."""
+        """Everything up to `op` is synced: return the entries to apply, in order."""
         assert self.durable <= op <= self.op
         start, end = self.durable - self.applied, op - self.applied
         self.durable = op
         return [one.prepare for one in islice(self.in_flight, start, end)]
 
     def on_applied(self, op: Op, result: object) -> list[SoloReply]:
-        """The machine has run `op`: whoever asked for it may know."""
+        """The machine has applied `op`: answer its caller."""
         assert op == self.applied + 1
         assert op <= self.committed
         one = self.in_flight.popleft()
@@ -86,9 +86,9 @@ class Replica(Generic[P]):
         return [] if one.ticket is None else [SoloReply(one.ticket, result)]
 
     def on_failed(self, error: HeadraceError) -> list[SoloReply]:
-        """What is above `durable` is surely not in the journal: go back to there.
+        """Nothing above `durable` is in the journal: roll back to there.
 
-        All that was durable must have been applied before.
+        All durable ops must have been applied before.
         """
         assert self.applied == self.durable
         refused = [one.ticket for one in self.in_flight if one.ticket is not None]
@@ -98,7 +98,7 @@ class Replica(Generic[P]):
         return [SoloReply(ticket, error) for ticket in refused]
 
     def on_tick(self, now: float) -> list[SoloReply]:
-        """Tell those whose deadline is over that nobody knows yet what becomes of theirs."""
+        """Answer expired requests with Unknown: their outcome is undecided."""
         late: list[SoloReply] = []
         for one in self.in_flight:
             if one.ticket is not None and now >= one.deadline:
@@ -107,11 +107,11 @@ class Replica(Generic[P]):
         return late
 
     def on_halted(self, error: HeadraceError) -> list[SoloReply]:
-        """The disk or the machine is not trusted any more: nobody knows what is in flight."""
+        """The disk or machine is no longer trusted: the outcome of ops in flight is unknown."""
         unknown = Unknown(
-            f"the group stopped before this was known to be written: {error}",
-            hint="Restart the node, then repeat it: an append with the same writer and "
-            "version, a change of topics after a look at what is there",
+            f"the group stopped before the write was confirmed: {error}",
+            hint="Restart the node, then retry: an append with the same writer and version, "
+            "a change of topics after checking their state",
         )
         refused = [one.ticket for one in self.in_flight if one.ticket is not None]
         for one in self.in_flight:
@@ -121,6 +121,6 @@ class Replica(Generic[P]):
 
 def _late(op: Op) -> Unknown:
     return Unknown(
-        f"op {op} is on its way to the disk, but the deadline is over",
-        hint="Look whether it happened; an append may be repeated with its writer and version",
+        f"op {op} is being written, but the deadline has passed",
+        hint="Check whether it happened; an append can be retried with its writer and version",
     )

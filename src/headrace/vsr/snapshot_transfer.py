@@ -1,10 +1,10 @@
-"""State transfer: a snapshot instead of entries that no journal reaches back to.
+"""State transfer: a snapshot replaces entries that journals no longer have.
 
     begin → GetOffer → Offer → `syncing_to` durable → GetChunk, Chunk, ... → Install → installed
 
-The replica neither votes nor acknowledges from the offer until it holds the head that was named
-for its life (`join.settle`). A piece that does not come is asked for again; an offer that is
-over is followed by another, and goes on where it was if it is of the same snapshot.
+From the offer on, the replica neither votes nor acknowledges until it holds the head named for
+its life (`join.settle`). A missing chunk is requested again; after an expired offer, a new one
+is requested, and the transfer resumes if it is the same snapshot.
 """
 
 from headrace.model.ids import Op, ReplicaId
@@ -31,7 +31,7 @@ def on_get_offer(state: MemberState[E], sender: ReplicaId, message: GetOffer) ->
 
 
 def on_offer(state: MemberState[E], sender: ReplicaId, message: Offer[E]) -> None:
-    """Take an offer that gets us further; the superblock says so before anything is touched."""
+    """Accept an offer that is ahead of us; recorded in the superblock before any change."""
     transfer = state.transfer
     if transfer is None or transfer.offer is not None or not state.is_backup:
         return
@@ -50,17 +50,17 @@ def on_offer(state: MemberState[E], sender: ReplicaId, message: Offer[E]) -> Non
 
 
 def _forgo(state: MemberState[E]) -> None:
-    """We got there by other ways: a snapshot would take us back. Ask who may vote again."""
+    """The snapshot is obsolete: we are already past it. Probe to regain the vote."""
     state.transfer = None
     if not state.may_vote:
         join.probe(state)
 
 
 def abandon(state: MemberState[E]) -> None:
-    """Nobody leads who could go on with it: be a voter again, so that somebody may.
+    """No primary can continue the transfer: become a voter again, so that one is elected.
 
-    It remembers what it promised, and what an install has cut here is suspect. The superblock
-    says that it is no longer syncing before anything is sent.
+    The replica remembers its promises, and ops cut by an install are suspect. The superblock
+    records the end of syncing before anything is sent.
     """
     if state.recovering or (state.transfer is not None and state.transfer.ticket):
         return
@@ -82,7 +82,7 @@ def on_get_chunk(state: MemberState[E], sender: ReplicaId, message: GetChunk) ->
 
 
 def on_chunk(state: MemberState[E], sender: ReplicaId, message: SnapshotChunk) -> None:
-    """Take the piece that follows what we have, and install when all is here."""
+    """Accept the next chunk, and install the snapshot when it is complete."""
     transfer = state.transfer
     if transfer is None or transfer.offer is None or transfer.ticket:
         return
@@ -122,7 +122,7 @@ def on_tick(state: MemberState[E]) -> None:
 
 
 def on_installed(state: MemberState[E], ticket: int, *, kept: bool) -> None:
-    """The snapshot is in place. `kept`: the journal went through it, and is still there."""
+    """The snapshot is installed. `kept`: the journal continued past it, and was kept."""
     transfer = state.transfer
     assert transfer is not None
     assert transfer.offer is not None
@@ -146,7 +146,7 @@ def on_installed(state: MemberState[E], ticket: int, *, kept: bool) -> None:
 
 
 def on_spoiled(state: MemberState[E], ticket: int) -> None:
-    """What came is not the snapshot that was offered: begin again."""
+    """The received data is not the offered snapshot: start over."""
     if state.transfer is not None and state.transfer.ticket == ticket:
         state.drop("snapshot that is not what was offered")
         state.transfer = SnapshotTransfer()

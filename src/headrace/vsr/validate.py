@@ -1,7 +1,7 @@
-"""Judge what peers say before anything relies on it: shapes, ranges, order. Never an assert.
+"""Validates peer messages before anything relies on them: shape, range, order. No asserts.
 
-A peer proves by its connection that it is a replica of this cluster; what it says may still be
-garbled, stale or from another release. What is wrong is named, counted and dropped.
+A peer's connection proves that it is a replica of this cluster; its messages may still be
+corrupt, stale or from another release. Invalid ones are named, counted and dropped.
 """
 
 from collections.abc import Sequence
@@ -26,15 +26,15 @@ from headrace.vsr.peer_messages import (
 )
 
 _NUMBERS = ("view", "log_view", "op", "commit", "first", "last", "head", "position", "size")
-_COUNT_MAX: Final = 2**62  # of what is counted up from what a peer says: room is left above
-VIEW_STEP_MAX: Final = 2**32  # no group elects so often while one of it is away
-OP_STEP_MAX: Final = 2**40  # nor runs so many ops
-RING_MAX: Final = 2**17  # no log goes further above what is known to be committed
+_COUNT_MAX: Final = 2**62  # of numbers incremented from a peer's value: leaves headroom
+VIEW_STEP_MAX: Final = 2**32  # more elections than happen while a replica is away
+OP_STEP_MAX: Final = 2**40  # more ops than a group runs meanwhile
+RING_MAX: Final = 2**17  # no log extends further above its known commit
 SNAPSHOT_SIZE_MAX: Final = 2**32
 
 
 def flaw_of(envelope: Envelope[E], me: int, count: int, view: View, head: Op) -> str | None:
-    """Return what is wrong with a message for `me`, who is in `view` with `head`, or None."""
+    """Return the flaw of a message for replica `me`, in `view` with `head`, or None."""
     if not 0 <= envelope.sender < count or envelope.sender == me:
         return "sender out of range"
     if envelope.boot <= 0 or not 0 <= envelope.life <= envelope.sequence <= _COUNT_MAX:

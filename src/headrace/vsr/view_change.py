@@ -2,7 +2,7 @@
 
 start              the view is durable first        → StartViewChange to all
 a quorum has left                                   → DoViewChange to the new primary
-the new primary    merges, waits by name if it must, cuts, fetches what the merged log has
+the new primary    merges, waits by name if needed, cuts, fetches what the merged log has
 all of it durable  log_view is durable              → StartView to all
 """
 
@@ -25,10 +25,10 @@ from headrace.vsr.peer_messages import (
 
 
 def start(state: MemberState[E], view: View) -> None:
-    """Leave all views below `view`: nothing of them is acknowledged any more."""
+    """Leave all views below `view`: nothing of them is acknowledged from now on."""
     assert state.may_vote
     assert view > state.view
-    state.refuse_all(f"the primary of view {state.view} does not lead any more")
+    state.refuse_all(f"the primary of view {state.view} has lost its lead")
     state.status = MemberStatus.VIEW_CHANGE
     state.is_verified, state.named, state.beat = False, None, 0
     state.primary_op = Op(0)
@@ -41,7 +41,7 @@ def start(state: MemberState[E], view: View) -> None:
 
 
 def _announce(state: MemberState[E], view: View) -> None:
-    """The view is durable: say that we have left the old ones."""
+    """The view is durable: announce that we have left the old ones."""
     if state.view != view or state.status is not MemberStatus.VIEW_CHANGE or not state.may_vote:
         return
     state.election.started.add(state.me)
@@ -68,19 +68,19 @@ def on_start_view_change(
 
 
 def _resume(state: MemberState[E]) -> None:
-    """Take up a view change that we were in before we were started again."""
+    """Resume a view change that was in progress before a restart."""
     state.status = MemberStatus.VIEW_CHANGE
     state.election = Election()
     state.arm("view change", state.times.view_change + state.times.stagger * state.me)
     view = state.view
     if state.view_durable == view:
         _announce(state, view)
-    else:  # it was raised by what others said, and is on its way to the disk
+    else:  # raised by messages of others, and being written
         state.persist(lambda: _announce(state, view))
 
 
 def _vote(state: MemberState[E]) -> None:
-    """Give our log to the new primary, once a quorum has left the old views."""
+    """Send our log to the new primary, once a quorum has left the old views."""
     election = state.election
     if len(election.started) < state.quorum.view_change or state.view_durable != state.view:
         return
@@ -95,7 +95,7 @@ def _vote(state: MemberState[E]) -> None:
 
 
 def own_vote(state: MemberState[E]) -> DoViewChange:
-    """Say what our log holds above what is committed."""
+    """Create our vote: the content of our log above the commit."""
     log = state.log
     first = Op(max(min(state.commit, log.head), log.anchor + 1, log.head - HEADERS_MAX + 1))
     votes = []
@@ -118,7 +118,7 @@ def own_vote(state: MemberState[E]) -> DoViewChange:
 
 
 def on_do_view_change(state: MemberState[E], sender: Peer, message: DoViewChange) -> None:
-    """Primary of the new view: collect logs. A vote is meant for one life of ours only."""
+    """Primary of the new view: collect logs. A vote is valid for one life of ours only."""
     if message.view < state.view or not state.may_vote:
         state.drop("do-view-change of an older view")
         return
@@ -146,7 +146,7 @@ def take_vote(state: MemberState[E], sender: Peer, vote: DoViewChange) -> None:
 
 
 def decide(state: MemberState[E]) -> None:
-    """Merge what the voters say, if they are enough; each further vote may decide it."""
+    """Merge the votes once there is a quorum; each further vote may decide it."""
     election = state.election
     votes = {
         one: vote
@@ -170,19 +170,19 @@ def decide(state: MemberState[E]) -> None:
 
 
 def _is_past(voter: Peer, vote: DoViewChange) -> bool:
-    """Another voter knows a later life of this one, or one that it does not descend from."""
+    """Return whether another voter knows a later or unrelated life of this voter."""
     life, boot = vote.lives[voter.replica], vote.boots[voter.replica]
     return life > voter.life or not voter.descends_from(life, boot)
 
 
 def _adopt(state: MemberState[E], merged: Merged) -> None:
-    """Cut what the merged log does not have. Without its committed part, let another lead."""
+    """Cut what the merged log lacks. Without its committed part, let another replica lead."""
     common = _common(state, merged)
     if common is None:
         state.election.is_aside = True
         return
     if common < state.log.head and common in state.log.faulty:
-        repair.ask_exact(state)  # as in join: the entry below a cut is mended first
+        repair.ask_exact(state)  # as in join: the entry below a cut is repaired first
         return
     if common < state.log.head:
         join.cut(state, Op(common + 1))
@@ -195,7 +195,7 @@ def _adopt(state: MemberState[E], merged: Merged) -> None:
 
 
 def _common(state: MemberState[E], merged: Merged) -> Op | None:
-    """The last op that the merged log and ours have; None if ours ends below its headers."""
+    """Return the last common op with the merged log; None if ours ends below its headers."""
     log = state.log
     common = log.common(merged.headers)
     if common is not None:
@@ -204,7 +204,7 @@ def _common(state: MemberState[E], merged: Merged) -> Op | None:
 
 
 def install(state: MemberState[E]) -> None:
-    """Append what was fetched; start the view when all of its log is durable here."""
+    """Append fetched entries; start the view once its whole log is durable here."""
     merged = state.election.merged
     if merged is None or state.election.is_aside or state.primary != state.me:
         return
@@ -236,7 +236,7 @@ def install(state: MemberState[E]) -> None:
 
 
 def _make_room(state: MemberState[E]) -> None:
-    """The merged log is longer than our ring: let the older checkpoint go, or another lead."""
+    """The merged log is longer than our ring: drop the older checkpoint, or step aside."""
     election = state.election
     election.is_aside = election.has_dropped
     if not election.has_dropped:
@@ -245,7 +245,7 @@ def _make_room(state: MemberState[E]) -> None:
 
 
 def _begin(state: MemberState[E], view: View) -> None:
-    """The log of the view is durable, and so is that it is: lead."""
+    """The view's log and its log view are durable: lead."""
     if state.view != view or state.status is not MemberStatus.VIEW_CHANGE:
         return
     state.status = MemberStatus.NORMAL

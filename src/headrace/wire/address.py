@@ -1,18 +1,18 @@
-"""Where nodes listen, as users write it."""
+"""Addresses of nodes, as users write them."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from headrace.errors import BadRequest
 
-SOCKET_NAME: Final = "headrace.sock"  # in a data directory, of the process that holds it
-SOCKET_PATH_SIZE_MAX: Final = 107  # bytes that the system takes as a socket's address
+SOCKET_NAME: Final = "headrace.sock"  # in the data directory
+SOCKET_PATH_SIZE_MAX: Final = 107  # bytes; the system's limit for a socket address
 _UNIX: Final = "unix:"
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where one node listens: a host and a port, or the path of a socket."""
+    """The address of one node: a host and a port, or the path of a socket."""
 
     host: str
     port: int
@@ -25,7 +25,7 @@ class Address:
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:
-    """Read `host:port,host:port` or `unix:/path`."""
+    """Parse `host:port,host:port` or `unix:/path`."""
     return tuple(_parse(part.strip(), text) for part in text.split(","))
 
 
@@ -36,9 +36,9 @@ def _parse(part: str, text: str) -> Address:
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not host or not (port.isascii() and port.isdigit()) or len(port) > 5:
         raise BadRequest(
-            f"{text[:200]!r} is no address",
-            hint="Write host:port, several with commas between, or unix:/path/of/socket",
+            f"{text[:200]!r} is not a valid address",
+            hint="Use host:port, a comma-separated list of them, or unix:/path/to/socket",
         )
     if not 0 < int(port) < 2**16:
-        raise BadRequest(f"{port} is no port", hint="Ports go from 1 to 65535")
+        raise BadRequest(f"{port} is not a valid port", hint="Use a port from 1 to 65535")
     return Address(host, int(port))

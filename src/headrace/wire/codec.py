@@ -1,8 +1,8 @@
-"""Messages <-> their meta: one msgpack array of the fields, in their order.
+"""Messages <-> their meta: one msgpack array of the fields, in order.
 
-What each field may be is read from the classes once, on import, and made into functions;
-no call looks at a type hint. Both ways are checked alike: the count of the fields, and the
-exact type of each. Whether a number makes sense is for the node to judge.
+The field types are read from the classes once, on import, and compiled into functions; calls
+do not inspect type hints. Encoding and decoding check the same: the number of fields, and the
+exact type of each. The node validates the values.
 """
 
 from collections.abc import Callable
@@ -25,25 +25,25 @@ _WORDS: Final = {
     bytes: "bytes",
     tuple: "array",
 }
-_FOUND_SIZE_MAX: Final = 80  # letters of a wrong value that an error shows
+_FOUND_SIZE_MAX: Final = 80  # characters of a wrong value shown in an error
 
 
 @dataclass(frozen=True, slots=True)
 class _MessageShape:
-    """What may stand in one place, and how to check and convert it each way."""
+    """The type at one position, with functions to check and convert it each way."""
 
     where: str
     expected: str
     dump: _Convert  # from a field to msgpack values
     load: _Convert  # and back
-    scalars: frozenset[type] | None  # exactly these types, as they are
+    scalars: frozenset[type] | None  # exactly these types, unconverted
 
 
 def encode(message: Message) -> bytes:
-    """Write the fields of a message. BadFrame names one that cannot be sent."""
+    """Encode a message. BadFrame names a field that cannot be sent."""
     shape = _BY_CLASS.get(type(message))
     if shape is None:
-        raise BadFrame(f"{type(message).__name__} is no message", hint=NOT_SENT)
+        raise BadFrame(f"{type(message).__name__} is not a message", hint=NOT_SENT)
     try:
         return pack(shape.dump(message))
     except BadFrame as fault:
@@ -51,10 +51,10 @@ def encode(message: Message) -> bytes:
 
 
 def decode(kind: int, data: Buffer) -> Message:
-    """Read the message of this kind that fills `data`. BadFrame names what is wrong."""
+    """Decode a message of this kind, which must fill `data`. BadFrame names the flaw."""
     shape = _BY_KIND.get(kind)
     if shape is None:
-        raise BadFrame(f"no message has kind {kind}")
+        raise BadFrame(f"unknown message kind {kind}")
     try:
         value = unpack(data)
     except BadFrame as fault:
@@ -63,7 +63,7 @@ def decode(kind: int, data: Buffer) -> Message:
 
 
 def _blame(message: Message, fault: BadFrame) -> str:
-    """Name the field that msgpack could not write, unless the fault names one already."""
+    """Name the field that msgpack could not encode, unless the fault already does."""
     text = str(fault.args[0])
     name = type(message).__name__
     if text.startswith(f"{name}."):
@@ -91,7 +91,7 @@ def _fault(where: str, expected: str, value: object) -> BadFrame:
 
 
 def _shape(where: str, hint: object) -> _MessageShape:
-    """Make the shape of one type hint. `where` names the place in errors."""
+    """Create the shape of a type hint. `where` is its position in errors."""
     if isinstance(hint, type) and hint in _WORDS:
         return _scalar(where, (hint,))
     if isinstance(hint, UnionType):
@@ -120,7 +120,7 @@ def _scalar(where: str, kinds: tuple[type, ...]) -> _MessageShape:
 
 
 def _union(where: str, hints: tuple[object, ...]) -> _MessageShape:
-    """Scalars of several types, or one shape that may be absent."""
+    """Scalars of several types, or one optional shape."""
     kinds = tuple(hint for hint in hints if isinstance(hint, type) and hint in _WORDS)
     if len(kinds) == len(hints):
         return _scalar(where, kinds)
@@ -164,14 +164,14 @@ def _scalar_sequence(
             raise _fault(where, "array", value)
         if not allowed.issuperset(map(type, value)):
             for each in value:
-                item.load(each)  # names the one that is wrong
+                item.load(each)  # names the wrong one
         return value
 
     return _MessageShape(where, "array", check, check, None)
 
 
 def _fixed(where: str, hints: tuple[object, ...]) -> _MessageShape:
-    """A tuple of exactly these."""
+    """A tuple of exactly these types."""
     count = len(hints)
     shapes = [_shape(f"{where}[{place}]", hint) for place, hint in enumerate(hints)]
     expected = f"array of {count}"
@@ -198,7 +198,7 @@ def _record(where: str, kind: type) -> _MessageShape:
     expected = f"array of {len(names)}"
     values_of = _values_of(names)
     dumps, loads = [each.dump for each in shapes], [each.load for each in shapes]
-    # Where each field has one type only, all of them are compared at once.
+    # If each field has only one type, all are compared at once.
     plain = tuple(each for shape in shapes if shape.scalars for each in shape.scalars)
     is_plain = all(shape.scalars and len(shape.scalars) == 1 for shape in shapes)
     count = len(names)
@@ -222,7 +222,7 @@ def _record(where: str, kind: type) -> _MessageShape:
 
 
 def _names(kind: type) -> list[str]:
-    """Return the fields of a dataclass or a NamedTuple, in their order."""
+    """Return the fields of a dataclass or a NamedTuple, in order."""
     if is_dataclass(kind):
         return [field.name for field in fields(kind)]
     assert issubclass(kind, tuple)
@@ -230,7 +230,7 @@ def _names(kind: type) -> list[str]:
 
 
 def _values_of(names: list[str]) -> Callable[[object], tuple[object, ...]]:
-    """Make what takes the fields of a value, in their order."""
+    """Return a function that gets the fields of a value, in order."""
     if not names:
         return lambda _value: ()
     get = attrgetter(*names)

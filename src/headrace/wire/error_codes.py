@@ -1,8 +1,8 @@
-"""Errors <-> ErrorReply, the answer to a request that was not done.
+"""Errors <-> ErrorReply, the answer to a failed request.
 
-The code is the name of a class in errors.py; no other class is ever made. Public attributes
-travel as fields. A node of a newer release may send a code that is not known here: it also
-names the branch of its error, and that tells what to do next.
+The code is the name of a class in errors.py; no other class is ever instantiated. Public
+attributes are sent as fields. A node of a newer release may send an unknown code: it also names
+the branch of its error, which determines how to handle it.
 """
 
 import inspect
@@ -17,13 +17,13 @@ from headrace.wire.msgpack import INT_MAX, INT_MIN
 
 Scalar = int | str | None
 
-MESSAGE_SIZE_MAX: Final = 10_000  # letters; a longer text ends in three dots
-FIELD_SIZE_MAX: Final = 1_000  # letters of a hint or of a field
+MESSAGE_SIZE_MAX: Final = 10_000  # characters; a longer text ends in three dots
+FIELD_SIZE_MAX: Final = 1_000  # characters of a hint or a field
 FIELD_COUNT_MAX: Final = 32  # errors have at most 5
-RETRY_AFTER_MS_MAX: Final = 600_000  # no node sends its clients away for longer
+RETRY_AFTER_MS_MAX: Final = 600_000  # the longest back-off that a node requests
 
-_BRANCH: Final = "_branch"  # no attribute's name, since it is not a public one
-_RETRY: Final = "retry_after_ms"  # has a place of its own in ErrorReply
+_BRANCH: Final = "_branch"  # cannot clash with an attribute, since it is not public
+_RETRY: Final = "retry_after_ms"  # has its own field in ErrorReply
 _CONTROLS: Final = {
     code: f"\\x{code:02x}"
     for code in (*range(0x20), *range(0x7F, 0xA0))
@@ -33,7 +33,7 @@ _CONTROLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """One class of errors, and the types that its attributes may have here."""
+    """An error class, and the types allowed for its attributes."""
 
     error: type[HeadraceError]
     fields: dict[str, tuple[type, ...]]
@@ -43,7 +43,7 @@ class _Kind:
 
 
 def to_failed(error: HeadraceError) -> ErrorReply:
-    """Write an error as an answer. A class that errors.py does not have goes as its parent."""
+    """Encode an error. A class outside errors.py is sent as its parent."""
     code = next(each.__name__ for each in type(error).__mro__ if each in _CLASSES)
     attributes = {
         name: _scalar(value) for name, value in vars(error).items() if _is_public(name)
@@ -62,10 +62,10 @@ def to_failed(error: HeadraceError) -> ErrorReply:
 
 
 def to_error(failed: ErrorReply) -> HeadraceError:
-    """Make the error that an answer tells of. Whatever a peer says, it is one of ours.
+    """Decode an error. Whatever a peer sends, the result is one of our classes.
 
-    An error whose attributes are missing, or of a wrong type, becomes its parent: whoever
-    catches it by name finds every attribute that the name promises.
+    An error whose attributes are missing or have a wrong type becomes its parent: an error
+    caught by name always has all attributes of its class.
     """
     found = dict(failed.fields[:FIELD_COUNT_MAX])
     found.pop(_RETRY, None)
@@ -75,7 +75,7 @@ def to_error(failed: ErrorReply) -> HeadraceError:
     kind = _KINDS.get(failed.code) or _KINDS.get(str(branch)) or _ROOT
     while not kind.is_whole(found):
         kind = _KINDS[kind.error.__mro__[1].__name__]
-    # The class's own signature makes a text of its arguments; this one has its text already.
+    # The class would format a message from its arguments; this one already has its message.
     error = kind.error.__new__(kind.error, _shown(failed.message, MESSAGE_SIZE_MAX))
     if (hint := _shown(failed.hint, FIELD_SIZE_MAX)) != error.hint:
         error.hint = hint
@@ -101,18 +101,18 @@ def _scalar(value: object) -> Scalar:
 
 
 def _text(text: str, size_max: int) -> str:
-    """Shorten a text; what is not Unicode in it, such as half of a path's byte, is escaped."""
+    """Truncate a text; invalid Unicode, such as a surrogate in a path, is escaped."""
     clean = text[: size_max + 1].encode("utf-8", "backslashreplace").decode()
     return clean if len(clean) <= size_max else f"{clean[: size_max - 3]}..."
 
 
 def _shown(text: str, size_max: int) -> str:
-    """Escape what would steer a terminal instead of being read."""
+    """Escape terminal control characters."""
     return _text(text, size_max).translate(_CONTROLS)
 
 
 def _branch_of(error: type[HeadraceError]) -> str:
-    """Name the branch: the class just above the root, or the root itself."""
+    """Return the branch: the class just below the root, or the root itself."""
     line = [each for each in error.__mro__ if issubclass(each, HeadraceError)]
     return line[-2].__name__ if len(line) > 1 else line[-1].__name__
 
@@ -126,7 +126,7 @@ _SAMPLES: Final[dict[object, object]] = {int: 0, str: "", OSError: OSError(0, ""
 
 
 def _kind(error: type[HeadraceError]) -> _Kind:
-    """Learn the attributes of a class from one error of it, and their types from its hints."""
+    """Inspect a class: attributes from a sample instance, their types from its hints."""
     hints = get_type_hints(error.__init__)
     names = [
         each.name

@@ -1,12 +1,12 @@
-"""Frames: how messages follow one another on a connection. Little-endian; docs/protocol.md.
+"""Frames: the framing of messages on a connection. Little-endian; docs/protocol.md.
 
     frame  := header  meta  body
     header := magic:4s=HRW1  kind:u16  flags:u16  id:u64  deadline_ms:u32
               meta_size:u32  body_size:u32  body_crc:u32  zeros:u32=0  head_crc:u32
 
 `head_crc` is the CRC-32 of the 36 bytes before it and of the meta, `body_crc` that of the body.
-Flag 1 says that there is none: the message has a better checksum of the body.
-The meta is a message (wire/codec.py); the body is rows, which nobody here looks at.
+Flag 1: there is no `body_crc`, because the message has a better checksum of the body.
+The meta is a message (wire/codec.py); the body is rows, which are opaque here.
 """
 
 import struct
@@ -24,38 +24,38 @@ MAGIC: Final = b"HRW1"
 META_SIZE_MAX: Final = 16 * 1024 * 1024  # a topic with many schemas
 BODY_SIZE_MAX: Final = (
     64 * 1024 * 1024 + 64 * 1024
-)  # an entry's body, and what rows lie between
-RECEIVE_SIZE: Final = 128 * 1024  # what one receive takes at most, unless a body is awaited
-# A larger body that has not all come yet gets its own buffer; smaller ones wait and are copied.
+)  # an entry's body, and the padding between rows
+RECEIVE_SIZE: Final = 128 * 1024  # the most that one receive reads, outside of large bodies
+# A larger incomplete body gets its own buffer; smaller ones wait here and are copied.
 OWN_BUFFER_SIZE: Final = 64 * 1024
-# Such a buffer begins with this, if nobody says otherwise, and grows as bytes come: a batch of
-# ordinary size is not moved, and a header of 40 bytes that promises the largest costs no more.
+# The default initial size of such a buffer, which grows as bytes arrive: a batch of normal size
+# is not moved, and a 40-byte header that claims the maximum size costs no more than this.
 BODY_BUFFER_SIZE: Final = 1024 * 1024 + 64 * 1024
-_BODY_GROWTH: Final = 4  # of its size at once, so that few bytes are copied twice
+_BODY_GROWTH: Final = 4  # growth factor: few bytes are copied twice
 DEADLINE_MS_MAX: Final = 2**32 - 1
 
-_NO_BODY_CRC: Final = 1  # the one flag there is
+_NO_BODY_CRC: Final = 1  # the only flag
 
-# With less than this free, what is in the buffer is moved to its front.
+# With less free space than this, the buffer's content is moved to its front.
 _ROOM_SIZE_MIN: Final = 16 * 1024
 
-_HEAD: Final = struct.Struct("<4sHHQIIIII")  # all but the last word, which covers it
+_HEAD: Final = struct.Struct("<4sHHQIIIII")  # all but the last word, which is their CRC
 _CRC: Final = struct.Struct("<I")
 HEADER_SIZE: Final = _HEAD.size + _CRC.size
 assert HEADER_SIZE == 40
 assert HEADER_SIZE + OWN_BUFFER_SIZE <= RECEIVE_SIZE
-assert RECEIVE_SIZE <= BODY_BUFFER_SIZE  # what came with the header fits
+assert RECEIVE_SIZE <= BODY_BUFFER_SIZE  # the part received with the header fits
 
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame as it came: its head is checked, its message and its body are not yet."""
+    """A received frame: its head is verified, its message and its body are not yet."""
 
     kind: int
     id: int  # of the request; its answer has the same
-    deadline_ms: int  # from its arrival; 0: none
+    deadline_ms: int  # counted from its arrival; 0: none
     meta: bytes
-    body: Buffer  # a buffer of its own, of exactly the body
+    body: Buffer  # a separate buffer of exactly the body
     body_crc: int | None  # None: its message has another checksum of the body
 
 
@@ -66,7 +66,7 @@ class _Header(NamedTuple):
     meta_size: int
     body_size: int
     body_crc: int | None
-    crc: int  # of the header; the meta goes on from it
+    crc: int  # of the header; continued over the meta
     head_crc: int
 
 
@@ -78,9 +78,9 @@ def encode_frame(
     *,
     has_crc: bool = True,
 ) -> list[Buffer]:
-    """Write a frame as pieces: header and meta in one, then those of the body, not copied.
+    """Encode a frame as pieces: header and meta in one, then the body's pieces, not copied.
 
-    Without a CRC the message must have a checksum of the body that the receiver can compute.
+    Without a CRC, the message must have a checksum of the body that the receiver can compute.
     """
     assert 0 <= request_id < 2**64
     assert deadline_ms >= 0
@@ -94,7 +94,7 @@ def encode_frame(
         raise BadFrame(
             f"{type(message).__name__} of {len(meta)} bytes is over the limit of "
             f"{META_SIZE_MAX}",
-            hint="Nothing was sent; ask for less at once",
+            hint="Nothing was sent; request less at once",
         )
     if body_size > BODY_SIZE_MAX:
         raise BodyTooLarge(body_size, BODY_SIZE_MAX)
@@ -114,14 +114,14 @@ def encode_frame(
 
 
 def decode_message(frame: Frame) -> Message:
-    """Read a frame's message. BadFrame if it is none."""
+    """Decode a frame's message. BadFrame if it is invalid."""
     return decode(frame.kind, frame.meta)
 
 
 def check_body(frame: Frame) -> None:
-    """Compare a frame's body with its CRC-32. BadFrame if it is not what was sent."""
+    """Verify the CRC-32 of a frame's body. BadFrame if it does not match."""
     if frame.body_crc is None:
-        raise BadFrame(f"the body of request {frame.id} came without a CRC-32")
+        raise BadFrame(f"the body of request {frame.id} has no CRC-32")
     if (found := zlib.crc32(frame.body)) != frame.body_crc:
         raise BadFrame(
             f"the body of request {frame.id}: expected CRC-32 {frame.body_crc:08x}, "
@@ -130,10 +130,10 @@ def check_body(frame: Frame) -> None:
 
 
 class FrameReader:
-    """Makes frames of received bytes, without receiving any itself.
+    """Parses frames from received bytes, without doing I/O itself.
 
-    Receive into what `get_buffer` gives, then tell `received` how many bytes came. The limits
-    may be changed at any time and hold for frames whose header has not come yet.
+    Receive into the buffer from `get_buffer`, then pass the number of bytes to `received`. The
+    limits may be changed at any time, and apply to frames whose header has not arrived yet.
     """
 
     def __init__(
@@ -144,31 +144,31 @@ class FrameReader:
         reserved_size: int = BODY_BUFFER_SIZE,
         reserve: Callable[[int], memoryview] = lambda size: memoryview(bytearray(size)),
     ) -> None:
-        """Make a reader. A body's own buffer begins with `reserved_size`, from `reserve`."""
+        """Create a reader. A body's own buffer starts at `reserved_size`, from `reserve`."""
         self.meta_size_max = meta_size_max
         self.body_size_max = body_size_max
         self._reserved_size = reserved_size
         self._reserve = reserve
         self._is_refusing = False
-        # Bytes `start` to before `end` of the buffer came and are in no frame yet.
+        # Received bytes of the buffer from `start` to before `end` are in no frame yet.
         self._buffer = bytearray(RECEIVE_SIZE)
         self._view = memoryview(self._buffer)
         self._start = 0
         self._end = 0
-        self._header: _Header | None = None  # of the frame that is not whole yet
-        self._meta: bytes | None = None  # its meta, once that has come and is checked
-        self._body: memoryview | None = None  # where its body goes, if not into the buffer
-        self._body_end = 0  # bytes of it that came
+        self._header: _Header | None = None  # of the incomplete frame
+        self._meta: bytes | None = None  # its meta, once received and verified
+        self._body: memoryview | None = None  # its body's own buffer, if it has one
+        self._body_end = 0  # bytes of it received
         self._is_head_taken = False
 
     @property
     def is_idle(self) -> bool:
-        """Tell whether no part of a frame has come without the rest of it."""
+        """Whether there is no incomplete frame."""
         return self._header is None and self._start == self._end
 
     @property
     def room_size(self) -> int:
-        """Size that a body's own buffer has, or needs before more may come; 0: it has none."""
+        """The size of a body's own buffer, or the size needed to continue; 0: none."""
         if self._body is None:
             return 0
         size = len(self._body)
@@ -176,11 +176,11 @@ class FrameReader:
 
     @property
     def held_size(self) -> int:
-        """Bytes of memory held: the buffer, and the frame that is not whole yet."""
+        """Bytes of memory held: the buffer, and the incomplete frame."""
         return len(self._buffer) + len(self._meta or b"") + len(self._body or b"")
 
     def take_head(self) -> Frame | None:
-        """Give the frame whose body has begun to come, without it, once; or None."""
+        """Return the frame whose body is arriving, once, without the body; or None."""
         header, meta = self._header, self._meta
         if header is None or meta is None or self._is_head_taken:
             return None
@@ -188,7 +188,7 @@ class FrameReader:
         return Frame(header.kind, header.id, header.deadline_ms, meta, b"", header.body_crc)
 
     def get_buffer(self, size_hint: int) -> memoryview:
-        """Give the place for the next bytes, never empty. Its size is ours to choose."""
+        """Return the buffer for the next bytes, never empty; `size_hint` is ignored."""
         if self._body is not None:
             if self._body_end == len(self._body):
                 self._grow_body(self._body)
@@ -198,13 +198,13 @@ class FrameReader:
         return self._view[self._end :]
 
     def received(self, size: int) -> list[Frame]:
-        """Take `size` bytes that came; give the frames that are whole with them.
+        """Process `size` received bytes; return the frames completed by them.
 
-        BadFrame: the peer does not speak the protocol. Frames that came with the bad bytes
-        are not given, and the reader refuses everything from then on.
+        BadFrame: the peer violates the protocol. Frames received together with the bad bytes
+        are dropped, and the reader refuses everything from then on.
         """
         if self._is_refusing:
-            raise BadFrame("bytes after others that were not the protocol")
+            raise BadFrame("more bytes after a protocol error")
         try:
             return self._into_buffer(size) if self._body is None else self._into_body(size)
         except BadFrame:
@@ -234,7 +234,7 @@ class FrameReader:
         return [self._whole(body)]
 
     def _next(self) -> Frame | None:
-        """Take the next frame from the buffer, or as much of it as came."""
+        """Parse the next frame from the buffer, as far as it has arrived."""
         header = self._header
         if header is None:
             header = self._header = self._take_header()
@@ -269,11 +269,11 @@ class FrameReader:
             raise BadFrame(f"reserved bits: expected none, found {flags:#x} and {zeros:#x}")
         if meta_size > self.meta_size_max:
             raise BadFrame(
-                f"a meta of {meta_size} bytes, at most {self.meta_size_max} may come"
+                f"a meta of {meta_size} bytes is over the limit of {self.meta_size_max}"
             )
         if body_size > self.body_size_max:
             raise BadFrame(
-                f"a body of {body_size} bytes, at most {self.body_size_max} may come"
+                f"a body of {body_size} bytes is over the limit of {self.body_size_max}"
             )
         crc = zlib.crc32(self._view[start : start + _HEAD.size])
         (head_crc,) = _CRC.unpack_from(self._buffer, start + _HEAD.size)
@@ -294,14 +294,14 @@ class FrameReader:
         return meta
 
     def _begin_body(self, size: int) -> None:
-        """Let the rest of the body come straight into a buffer of its own."""
+        """Receive the rest of the body directly into its own buffer."""
         came = self._view[self._start : self._end]
         self._body, self._body_end = self._reserve(min(size, self._reserved_size)), len(came)
         self._body[: len(came)] = came
         self._start = self._end
 
     def _grow_body(self, full: memoryview) -> None:
-        """Go on in a larger buffer; never in this one, of which somebody may hold a view."""
+        """Move to a new, larger buffer: the transport may hold a view of the old one."""
         self._body = self._reserve(self._grown_size(len(full)))
         self._body[: len(full)] = full
 
@@ -318,7 +318,7 @@ class FrameReader:
         return Frame(header.kind, header.id, header.deadline_ms, meta, body, header.body_crc)
 
     def _make_room(self) -> None:
-        """Move what is in the buffer to its front, or to one that grows as a meta comes."""
+        """Move the buffer's content to its front, or to a larger one for a large meta."""
         capacity = len(self._buffer)
         wanted = 0 if self._header is None or self._meta is not None else self._header.meta_size
         if wanted > capacity:
@@ -336,7 +336,7 @@ class FrameReader:
         self._start, self._end = 0, len(came)
 
     def _refuse(self) -> None:
-        """Let go of everything; a small buffer stays, for whoever asks for one."""
+        """Drop everything; keep a small buffer for `get_buffer`."""
         self._is_refusing = True
         self._header = None
         self._start = self._end = 0

@@ -1,9 +1,9 @@
-"""Requests that keep the files of segments where they are, and their answers.
+"""Requests that keep segment files in place, and their answers.
 
-A reader that opens segments itself, as Spark's own scan does, must know that none of them is
-unlinked meanwhile. A lease says so, until it ends: by ReleaseLease, by its time, or with the
-process of the node. Its id is 16 random bytes that the client chose: whoever repeats a request
-after a lost connection repeats it, and takes nothing twice.
+A reader that opens segments itself, as Spark's own scan does, must be sure that none of them is
+deleted meanwhile. A lease guarantees that until it ends: by ReleaseLease, by timeout, or with
+the node's process. Its ID is 16 random bytes chosen by the client: repeating a request after a
+lost connection does not take a second lease.
 """
 
 from dataclasses import dataclass
@@ -12,14 +12,14 @@ from typing import ClassVar, Final
 from headrace.wire.topic_messages import PartitionInfo
 
 LEASE_ID_SIZE: Final = 16
-LEASE_UNKNOWN: Final = "lease_unknown"  # the code of a Refused: it ended, or never was
+LEASE_UNKNOWN: Final = "lease_unknown"  # the code of a Refused: it ended, or never existed
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseFiles:
-    """Have the segments of partitions of one topic kept for a while. Answered by Leased.
+    """Keep the segments of partitions of one topic for a while. Answered by Leased.
 
-    All partitions are looked at in the same moment. A lease of that id is replaced.
+    All partitions are read at the same moment. A lease with the same ID is replaced.
     """
 
     kind: ClassVar[int] = 88
@@ -30,45 +30,45 @@ class LeaseFiles:
 
 @dataclass(frozen=True, slots=True)
 class FileInfo:
-    """One segment: the rows `first` to before `end`, of one schema version."""
+    """One segment: the rows from `first` to before `end`, of one schema version."""
 
     name: str  # in the directory of its partition
     first: int
     end: int
     version: int
     size: int  # bytes of the file
-    row_digest: bytes  # that the file has in its footer, too
+    row_digest: bytes  # also in the file's footer
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionFiles:
-    """What is retained of one partition, and the files that hold the beginning of it.
+    """What is retained of one partition, and the files that hold its beginning.
 
-    The files follow one another without a gap. The first may begin before `first`, with rows
-    that are retained no more; the last ends at `sealed_end`. Rows from there on are fetched.
+    The files are contiguous. The first may begin before `first`, with rows that are no longer
+    retained; the last ends at `sealed_end`. Rows from there on are fetched.
     """
 
     first: int
     sealed_end: int
     end: int  # committed
-    directory: str  # where the files are, as the node's machine calls it
+    directory: str  # of the files, on the node's machine
     files: tuple[FileInfo, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Leased:
-    """The partitions that were asked for, in their order. Files stay for `duration_ms`."""
+    """The requested partitions, in order. Files are kept for `duration_ms`."""
 
     kind: ClassVar[int] = 89
-    duration_ms: int  # from when the node made this answer
+    duration_ms: int  # counted from the node's answer
     partitions: tuple[PartitionFiles, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RenewLease:
-    """Have a lease last this long from now on. Answered by LeaseRenewed.
+    """Extend a lease: it lasts this long from now. Answered by LeaseRenewed.
 
-    Refused (`lease_unknown`) if it has ended: its files may be gone.
+    Refused (`lease_unknown`) if it has ended: its files may be deleted.
     """
 
     kind: ClassVar[int] = 90
@@ -78,7 +78,7 @@ class RenewLease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseRenewed:
-    """Its files stay for `duration_ms`, from when the node made this answer."""
+    """Its files are kept for `duration_ms`, counted from the node's answer."""
 
     kind: ClassVar[int] = 91
     duration_ms: int
@@ -86,7 +86,7 @@ class LeaseRenewed:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseLease:
-    """End a lease; one that has ended already is no error. Answered by LeaseReleased."""
+    """End a lease; not an error if it has already ended. Answered by LeaseReleased."""
 
     kind: ClassVar[int] = 92
     lease_id: bytes
@@ -94,6 +94,6 @@ class ReleaseLease:
 
 @dataclass(frozen=True, slots=True)
 class LeaseReleased:
-    """It holds nothing any more."""
+    """The lease no longer keeps any files."""
 
     kind: ClassVar[int] = 93

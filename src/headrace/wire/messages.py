@@ -1,13 +1,13 @@
-"""What goes over the wire: requests of clients, and what a node answers.
+"""The messages of the protocol: requests of clients, and answers of a node.
 
 Each message is a value of plain fields (int, str, bytes, bool, None, tuples and values of
-these), written as one msgpack array of its fields in their order. Rows travel beside a message,
-as the frame's body. A kind never changes: another field is another kind. The table of all
-messages is docs/protocol.md.
+these), encoded as one msgpack array of its fields in order. Rows are sent alongside a message,
+as the frame's body. A kind never changes: a different field needs a new kind. All messages are
+listed in docs/protocol.md.
 
-Partitions are named by `namespace` and `created`, which `DescribeTopic` tells: a request meant
-for an earlier life of a topic is refused, whatever its name. Requests about a whole topic carry
-the namespace of its partition 0 and the topic's own `created`.
+Partitions are identified by `namespace` and `created`, as returned by `DescribeTopic`: a
+request for an earlier life of a topic is refused, whatever its name. Requests about a whole
+topic carry the namespace of its partition 0 and the topic's own `created`.
 """
 
 from headrace.model.results import (
@@ -145,5 +145,5 @@ Message = Handshake | Request | Reply
 
 
 def word_of(request: object) -> str:
-    """Return what a request is called in an error: `Append` for an AppendRequest."""
+    """Return the name of a request in errors: `Append` for an AppendRequest."""
     return type(request).__name__.removesuffix("Request")

@@ -1,9 +1,9 @@
-"""A closed subset of msgpack: what the fields of a message can be, and nothing else.
+"""A closed subset of msgpack: the field types of messages, and nothing else.
 
     value := nil | bool | int in i64 or u64 | str, UTF-8 | bin | array of values
 
-Written in the shortest form; read in any. Maps, floats, extensions, trailing bytes and deep
-nesting are refused, and nothing is allocated by a size that the bytes only claim.
+Encoded in the shortest form; decoded from any. Maps, floats, extensions, trailing bytes and
+deep nesting are refused, and no memory is allocated based on a claimed size.
 """
 
 import struct
@@ -19,7 +19,7 @@ Value = None | bool | int | str | bytes | tuple["Value", ...]
 DEPTH_MAX: Final = 8  # arrays within arrays; messages need 5
 INT_MIN: Final = -(2**63)
 INT_MAX: Final = 2**64 - 1
-NOT_SENT: Final = "Nothing was sent; give values that the message can hold"
+NOT_SENT: Final = "Nothing was sent; use values that the message can hold"
 
 _NIL, _FALSE, _TRUE = b"\xc0", b"\xc2", b"\xc3"
 _FIXINT = tuple(bytes((number,)) for number in range(0x80))
@@ -30,12 +30,12 @@ _BIN8 = tuple(bytes((0xC4, size)) for size in range(0x100))
 _HEAD8, _HEAD16, _HEAD32 = Struct(">BB").pack, Struct(">BH").pack, Struct(">BI").pack
 _HEAD64, _SIGNED = Struct(">BQ").pack, tuple(Struct(f">B{code}").pack for code in "bhiq")
 
-_Write = Callable[[object, int], bytes]  # value, arrays around it
-_Read = Callable[[bytes, int, int], tuple[Value, int]]  # data, position, arrays around it
+_Write = Callable[[object, int], bytes]  # value, nesting depth
+_Read = Callable[[bytes, int, int], tuple[Value, int]]  # data, position, nesting depth
 
 
 def pack(value: object) -> bytes:
-    """Write one value. BadFrame if it, or anything in it, is outside the subset."""
+    """Encode one value. BadFrame if it, or anything in it, is outside the subset."""
     try:
         return _WRITERS[type(value)](value, 0)
     except KeyError as error:
@@ -44,21 +44,21 @@ def pack(value: object) -> bytes:
         raise BadFrame(f"a {found} cannot be sent", hint=NOT_SENT) from None
     except UnicodeEncodeError as error:
         raise BadFrame(
-            f"text that is not Unicode cannot be sent: {error}", hint=NOT_SENT
+            f"text that is not valid Unicode cannot be sent: {error}", hint=NOT_SENT
         ) from None
     except struct.error:
         raise BadFrame("a value of more than 4 GiB cannot be sent", hint=NOT_SENT) from None
 
 
 def unpack(data: Buffer) -> Value:
-    """Read the one value that fills `data`. Arrays become tuples. BadFrame otherwise."""
+    """Decode one value, which must fill `data`, or raise BadFrame. Arrays become tuples."""
     whole = data if type(data) is bytes else bytes(data)
     try:
         value, end = _READERS[whole[0]](whole, 1, 0)
     except (IndexError, struct.error):
-        raise BadFrame(f"a value ends behind the {len(whole)} bytes it is in") from None
+        raise BadFrame(f"a value ends after the {len(whole)} bytes that hold it") from None
     except UnicodeDecodeError as error:
-        raise BadFrame(f"text that is not UTF-8: {error.reason}") from None
+        raise BadFrame(f"text that is not valid UTF-8: {error.reason}") from None
     if end != len(whole):
         raise BadFrame(f"{len(whole) - end} bytes follow the value")
     return value
@@ -120,13 +120,13 @@ def _write_array(value: tuple[object, ...] | list[object], depth: int) -> bytes:
 
 
 def _head(size: int, first: int) -> bytes:
-    """Write a size behind the code for its width: `first`, and the two after it."""
+    """Encode a size after the code for its width: `first`, or one of the next two."""
     if size < 0x100:
         return _HEAD8(first, size)
     return _HEAD16(first + 1, size) if size < 0x10000 else _HEAD32(first + 2, size)
 
 
-# Keyed by exact type: a bool is no int here, and a subclass is nothing at all.
+# Keyed by exact type: a bool is not an int here, and subclasses are refused.
 _WRITERS: Final[dict[type, _Write]] = {
     type(None): _write_none,
     bool: _write_bool,
@@ -217,7 +217,7 @@ def _counted(code: str) -> _Read:
 
 
 def _readers() -> tuple[_Read, ...]:
-    """Make the table of readers by first byte."""
+    """Build the table of readers by first byte."""
     table: list[_Read] = [_read_other] * 0x100
     table[0x00:0x80] = [_constant(number) for number in range(0x80)]
     table[0x90:0xA0] = [_fixed_array(count) for count in range(16)]

@@ -9,9 +9,9 @@ from headrace.wire.topic_messages import PartitionInfo
 
 @dataclass(frozen=True, slots=True)
 class StoreCursorRequest:
-    """Say which offset a consumer group reads next. Answered by CursorStored.
+    """Store the next offset of a consumer group. Answered by CursorStored.
 
-    With KEEP_NEXT as `next` the cursor stays where it is, and the reply says where that is.
+    With KEEP_NEXT as `next`, the cursor is not moved, and the reply returns its position.
     """
 
     kind: ClassVar[int] = 64
@@ -25,7 +25,7 @@ class StoreCursorRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteCursorRequest:
-    """Forget a consumer group's cursor. Answered by CursorDeleted."""
+    """Delete a consumer group's cursor. Answered by CursorDeleted."""
 
     kind: ClassVar[int] = 66
     namespace: int
@@ -36,7 +36,7 @@ class DeleteCursorRequest:
 
 @dataclass(frozen=True, slots=True)
 class GetCursors:
-    """Ask for the cursors of a partition. Answered by Cursors."""
+    """Request the cursors of a partition. Answered by Cursors."""
 
     kind: ClassVar[int] = 68
     namespace: int
@@ -53,7 +53,7 @@ class Cursors:
 
 @dataclass(frozen=True, slots=True)
 class GetBounds:
-    """Ask where partitions begin and end. Answered by BoundsReply."""
+    """Request the bounds of partitions. Answered by BoundsReply."""
 
     kind: ClassVar[int] = 72
     partitions: tuple[PartitionInfo, ...]
@@ -61,18 +61,18 @@ class GetBounds:
 
 @dataclass(frozen=True, slots=True)
 class PartitionBounds:
-    """What is retained of one partition: rows `first` to before `end`."""
+    """What is retained of one partition: rows from `first` to before `end`."""
 
     first: int
     end: int
     size: int  # bytes of their batches
     sealed_end: int  # rows before this are in segments
-    versions: tuple[tuple[int, int], ...]  # schema version, first offset it is in force at
+    versions: tuple[tuple[int, int], ...]  # schema version, first offset that it applies to
 
 
 @dataclass(frozen=True, slots=True)
 class BoundsReply:
-    """The bounds of the partitions that were asked for, in their order."""
+    """The bounds of the requested partitions, in order."""
 
     kind: ClassVar[int] = 73
     bounds: tuple[PartitionBounds, ...]
@@ -80,7 +80,7 @@ class BoundsReply:
 
 @dataclass(frozen=True, slots=True)
 class GetOffset:
-    """Ask for the first row appended at `timestamp` (microseconds) or later.
+    """Request the first row appended at `timestamp` (microseconds) or later.
 
     Answered by FoundOffset.
     """
@@ -93,7 +93,7 @@ class GetOffset:
 
 @dataclass(frozen=True, slots=True)
 class FoundOffset:
-    """The offset, or the end if there is no such row yet."""
+    """The offset, or the end if there is no matching row yet."""
 
     kind: ClassVar[int] = 75
     offset: int
@@ -101,10 +101,10 @@ class FoundOffset:
 
 @dataclass(frozen=True, slots=True)
 class Fetch:
-    """Read rows from `start` on: as many as fit in `size_max`, and at least one entry.
+    """Read rows from `start` on: as many as fit in `size_max`, but at least one entry.
 
-    Before `end`, if that is said, and then beyond the committed end it is Behind. With no end
-    and no row there yet, the answer waits up to `wait_ms`, and may then be empty. Answered by
+    With `end`, only rows before it; Behind if that is beyond the committed end. Without `end`
+    and without rows, the answer waits up to `wait_ms`, and may then be empty. Answered by
     FetchReply.
     """
 
@@ -115,13 +115,13 @@ class Fetch:
     end: int | None
     size_max: int
     wait_ms: int
-    columns: tuple[str, ...] | None  # None: all, the system's too
-    version: int  # of the schema in which rows are shown
+    columns: tuple[str, ...] | None  # None: all, including system columns
+    version: int  # of the schema in which rows are returned
 
 
 @dataclass(frozen=True, slots=True)
 class FetchReply:
-    """Rows from the asked start to before `next`."""
+    """Rows from the requested start to before `next`."""
 
     kind: ClassVar[int] = 81
     next: int

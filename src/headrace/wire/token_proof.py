@@ -1,10 +1,10 @@
-"""Proof that a peer has the token, without sending it.
+"""Proof that a peer has the token, without sending the token.
 
     proof := HMAC-SHA256(token, label  version:u16  client_nonce  node_nonce)
 
-Each nonce goes with its size before it, as a u16. Client and node have different labels, so
-neither proof can be sent back as the other; both nonces are in each, so none is good twice.
-The version is the one that was chosen: nobody in between can talk both into an older one.
+Each nonce is preceded by its size as a u16. Client and node have different labels, so a proof
+cannot be reflected; both nonces are in each proof, so it cannot be replayed. It covers the
+negotiated version, so a man in the middle cannot force an older one.
 """
 
 import hmac
@@ -19,17 +19,17 @@ _U16: Final = struct.Struct("<H")
 
 
 def client_mac(token: bytes, client_nonce: bytes, node_nonce: bytes, *, version: int) -> bytes:
-    """Make what a client sends in TokenProof. `version` is the one that Welcome chose."""
+    """Compute the client's TokenProof. `version` is the one chosen by Welcome."""
     return _mac(_CLIENT, token, version, client_nonce, node_nonce)
 
 
 def node_mac(token: bytes, client_nonce: bytes, node_nonce: bytes, *, version: int) -> bytes:
-    """Make what a node sends in Accepted."""
+    """Compute the node's proof in Accepted."""
     return _mac(_NODE, token, version, client_nonce, node_nonce)
 
 
 def matches(a: bytes, b: bytes) -> bool:
-    """Compare two proofs in a time that does not tell where they differ."""
+    """Compare two proofs in constant time."""
     return hmac.compare_digest(a, b)
 
 

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 @dataclass(frozen=True, slots=True)
 class CreateStreamRequest:
-    """Make a stream. Answered by Changed."""
+    """Create a stream. Answered by Changed."""
 
     kind: ClassVar[int] = 16
     name: str
@@ -14,7 +14,7 @@ class CreateStreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteStreamRequest:
-    """Remove a stream. Answered by Changed."""
+    """Delete a stream. Answered by Changed."""
 
     kind: ClassVar[int] = 17
     name: str
@@ -23,7 +23,7 @@ class DeleteStreamRequest:
 
 @dataclass(frozen=True, slots=True)
 class CreateTopicRequest:
-    """Make a topic, and its stream if there is none. Answered by TopicInfo."""
+    """Create a topic, and its stream if it does not exist. Answered by TopicInfo."""
 
     kind: ClassVar[int] = 18
     topic: str  # `stream/topic`, or `topic` in the default stream
@@ -41,8 +41,8 @@ class AlterTopicRequest:
     kind: ClassVar[int] = 19
     topic: str
     created: int
-    retention: tuple[int | None, int | None] | None  # age in ms, bytes; None: as it is
-    options: tuple[tuple[str, str | None], ...]  # None: without this option
+    retention: tuple[int | None, int | None] | None  # age in ms, bytes; None: unchanged
+    options: tuple[tuple[str, str | None], ...]  # None: remove this option
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class AddPartitionsRequest:
 
 @dataclass(frozen=True, slots=True)
 class AddSchemaRequest:
-    """Give a topic its next schema. Answered by TopicInfo."""
+    """Add a topic's next schema version. Answered by TopicInfo."""
 
     kind: ClassVar[int] = 21
     topic: str
@@ -69,7 +69,7 @@ class AddSchemaRequest:
 
 @dataclass(frozen=True, slots=True)
 class DeleteTopicRequest:
-    """Remove a topic, in just this life. Answered by Changed."""
+    """Delete a topic, in this very life. Answered by Changed."""
 
     kind: ClassVar[int] = 22
     topic: str
@@ -78,7 +78,7 @@ class DeleteTopicRequest:
 
 @dataclass(frozen=True, slots=True)
 class DescribeTopic:
-    """Ask for a topic. Answered by TopicInfo."""
+    """Request a topic. Answered by TopicInfo."""
 
     kind: ClassVar[int] = 23
     topic: str
@@ -86,26 +86,26 @@ class DescribeTopic:
 
 @dataclass(frozen=True, slots=True)
 class ListTopics:
-    """Ask for all topics. Answered by Topics."""
+    """Request all topics. Answered by Topics."""
 
     kind: ClassVar[int] = 24
 
 
 @dataclass(frozen=True, slots=True)
 class AdoptOrphans:
-    """Take what shards have for metadata's own, or say what would become of it.
+    """Adopt orphans of the shards into the metadata, or preview that.
 
     Answered by Adoption.
     """
 
     kind: ClassVar[int] = 25
     is_dry: bool
-    names: tuple[tuple[int, str], ...]  # of topics, by the namespace of any partition of it
+    names: tuple[tuple[int, str], ...]  # of topics, by the namespace of any of their partitions
 
 
 @dataclass(frozen=True, slots=True)
 class ForgetOrphan:
-    """Give up a partition that a shard has and metadata has lost. Answered by Changed."""
+    """Give up a partition that a shard has but metadata has lost. Answered by Changed."""
 
     kind: ClassVar[int] = 26
     namespace: int
@@ -114,7 +114,7 @@ class ForgetOrphan:
 
 @dataclass(frozen=True, slots=True)
 class DescribeOrphans:
-    """Ask for partitions that shards have and metadata has lost. Answered by Orphans."""
+    """Request partitions that shards have but metadata has lost. Answered by Orphans."""
 
     kind: ClassVar[int] = 27
     namespace: int  # of them; two shards may each have one
@@ -122,7 +122,7 @@ class DescribeOrphans:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """Metadata is at this revision."""
+    """The metadata is now at this revision."""
 
     kind: ClassVar[int] = 32
     revision: int
@@ -138,7 +138,7 @@ class SchemaInfo:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """One partition of a topic; its number is its place in `TopicInfo.partitions`."""
+    """One partition of a topic; its number is its index in `TopicInfo.partitions`."""
 
     namespace: int
     created: int
@@ -146,14 +146,14 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as committed metadata has it."""
+    """A topic in committed metadata."""
 
     kind: ClassVar[int] = 33
     topic: str  # always `stream/topic`
     created: int
     created_at: int  # microseconds
     shard: int
-    revision: int  # of the metadata that says so
+    revision: int  # of the metadata that this comes from
     retention_age_ms: int | None
     retention_size: int | None
     options: tuple[tuple[str, str], ...]
@@ -163,7 +163,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class Topics:
-    """The names of all topics, sorted, and of all streams, empty ones too."""
+    """The sorted names of all topics, and of all streams, including empty ones."""
 
     kind: ClassVar[int] = 34
     topics: tuple[str, ...]
@@ -172,7 +172,7 @@ class Topics:
 
 @dataclass(frozen=True, slots=True)
 class Adoption:
-    """What becomes, or would become, of what shards have."""
+    """The result, or the preview, of an adoption."""
 
     kind: ClassVar[int] = 35
     revision: int  # of the metadata now
@@ -182,7 +182,7 @@ class Adoption:
 
 @dataclass(frozen=True, slots=True)
 class OrphanInfo:
-    """A partition that a shard has, and that metadata neither has nor has deleted."""
+    """A partition that a shard has, but that metadata neither has nor has deleted."""
 
     shard: int
     namespace: int
@@ -196,7 +196,7 @@ class OrphanInfo:
 
 @dataclass(frozen=True, slots=True)
 class Orphans:
-    """The partitions that were asked for; none if none is an orphan."""
+    """The requested partitions; empty if none is an orphan."""
 
     kind: ClassVar[int] = 36
     orphans: tuple[OrphanInfo, ...]

@@ -1,4 +1,4 @@
-"""Requests that put rows into partitions or take them away, and their answers."""
+"""Requests that add rows to partitions or remove them, and their answers."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,18 +9,18 @@ from headrace.model.results import Receipt
 
 STAGE_ID_SIZE: Final = 16
 VERSION_MAX: Final = 2**63 - 1
-SUPERSEDED: Final = "superseded"  # the code of a Refused: a version was published before
+SUPERSEDED: Final = "superseded"  # the code of a Refused: a later version was published
 
 
 def writer_of(app_id: str) -> bytes:
-    """Return the writer that an app id stands for."""
+    """Return the writer for an app ID."""
     digest = hashlib.sha256(app_id.encode()).digest()
     first = digest[:WRITER_SIZE]
     return digest[WRITER_SIZE:] if is_once(first) else first
 
 
 def once(random: bytes) -> bytes:
-    """Return a writer of one transaction, which nobody repeats under a name."""
+    """Return a writer for one anonymous transaction."""
     return ONCE + random[: WRITER_SIZE - len(ONCE)]
 
 
@@ -28,7 +28,7 @@ def once(random: bytes) -> bytes:
 class AppendRequest:
     """Append the batch in the body. Answered by AppendResult once a quorum has it on disk.
 
-    `checksum` is the xxh3-128 of the body, or empty: then the frame's CRC-32 alone is checked.
+    `checksum` is the xxh3-128 of the body, or empty: then only the frame's CRC-32 is checked.
     """
 
     kind: ClassVar[int] = 48
@@ -43,7 +43,7 @@ class AppendRequest:
 
 @dataclass(frozen=True, slots=True)
 class StageRequest:
-    """Put the batch in the body into a stage as entry `number`. Answered by StageResult."""
+    """Add the batch in the body to a stage as entry `number`. Answered by StageResult."""
 
     kind: ClassVar[int] = 50
     namespace: int
@@ -59,7 +59,7 @@ class StageRequest:
 
 @dataclass(frozen=True, slots=True)
 class PublishRequest:
-    """Give the rows of exactly these stages offsets. Answered by PublishResult."""
+    """Publish the rows of exactly these stages. Answered by PublishResult."""
 
     kind: ClassVar[int] = 52
     namespace: int
@@ -71,7 +71,7 @@ class PublishRequest:
 
 @dataclass(frozen=True, slots=True)
 class DiscardRequest:
-    """Forget stages. Answered by DiscardResult."""
+    """Discard stages. Answered by DiscardResult."""
 
     kind: ClassVar[int] = 54
     namespace: int
@@ -82,7 +82,7 @@ class DiscardRequest:
 
 @dataclass(frozen=True, slots=True)
 class TrimRequest:
-    """Drop the rows below `first`. Answered by TrimResult."""
+    """Remove the rows below `first`. Answered by TrimResult."""
 
     kind: ClassVar[int] = 56
     namespace: int
@@ -93,7 +93,7 @@ class TrimRequest:
 
 @dataclass(frozen=True, slots=True)
 class PurgeRequest:
-    """Drop all rows; offsets go on. Answered by TrimResult."""
+    """Remove all rows; offsets continue. Answered by TrimResult."""
 
     kind: ClassVar[int] = 57
     namespace: int

@@ -1,1 +1,1 @@
-"""Every setting, once; layers and checks. Start at `settings`."""
+"""Settings, config layers and validation. Start at `settings`."""

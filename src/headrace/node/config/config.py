@@ -1,7 +1,7 @@
-"""A node's config: defaults < TOML file < environment < flags, checked as a whole.
+"""Loads a node's config: defaults < TOML file < environment < flags, validated as a whole.
 
-`Config` remembers values only. While one is loaded, each value's origin is known, so that an
-error names the setting, where it came from, and what is wrong with it; `trace` returns them.
+`Config` holds values only. During loading, the origin of each value is tracked, so that an
+error names the setting, its source and the flaw; `trace` returns the origins, too.
 """
 
 import re
@@ -27,7 +27,7 @@ _OVER_LINES: Final = ('"""', "'''")
 
 
 def lines_of(text: str) -> Mapping[str, int]:
-    """Return the line, from 1, of each section and each dotted key, as far as it is sure."""
+    """Return the line (from 1) of each section and dotted key, where it can be determined."""
     found: dict[str, int] = {}
     if any(mark in text for mark in _OVER_LINES):
         return found
@@ -47,21 +47,21 @@ def _dotted(name: str) -> str:
     return ".".join(part.strip("\"'") for part in _PART.findall(name))
 
 
-FILE_SIZE_MAX: Final = 1024 * 1024  # no config is larger; a device or a log file would be
+FILE_SIZE_MAX: Final = 1024 * 1024  # guards against a device or a log file given as the config
 VARIABLE_PREFIX: Final = "HEADRACE_"
-VARIABLE_JOINT: Final = "__"  # between section and name; what has none is not a setting
+VARIABLE_JOINT: Final = "__"  # between section and name; a variable without it is ignored
 
 _TOKEN, _TOKEN_FILE = "auth.token", "auth.token_file"
 _HEADER = """\
-# The config that this node runs with: defaults, file, environment and flags in one.
-# Written at each start, for people to read. Secrets are masked.
+# The effective config of this node: defaults, file, environment and flags combined.
+# Written at each start, for information only. Secrets are masked.
 """
 
 _Made = TypeVar("_Made")
 
 
 class Layer(StrEnum):
-    """Where a value can come from; each layer replaces the ones before it."""
+    """The sources of values; each layer overrides the ones before it."""
 
     DEFAULT = "default"
     FILE = "file"
@@ -71,7 +71,7 @@ class Layer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class SettingOrigin:
-    """Where a value came from, exactly: a file with its line, a variable, a flag."""
+    """The exact source of a value: a file and line, a variable, a flag."""
 
     layer: Layer
     where: str
@@ -79,7 +79,7 @@ class SettingOrigin:
 
 @dataclass(frozen=True, slots=True)
 class Traced:
-    """A config, and the origin of each setting in it, by key."""
+    """A config with the origin of each of its settings, by key."""
 
     config: Config
     origins: Mapping[str, SettingOrigin]
@@ -87,7 +87,7 @@ class Traced:
 
 @dataclass(frozen=True, slots=True)
 class _Given:
-    """A raw value: text, or what TOML made of it."""
+    """A raw value: text, or a parsed TOML value."""
 
     raw: object
     origin: SettingOrigin
@@ -103,7 +103,7 @@ _FLAG: Final = SettingOrigin(Layer.FLAG, "a flag")
 
 @dataclass(slots=True)
 class _Layers:
-    """What was given so far, by key; later layers replace earlier ones."""
+    """The values given so far, by key; later layers override earlier ones."""
 
     given: dict[str, _Given] = field(default_factory=dict)
 
@@ -112,11 +112,11 @@ class _Layers:
         if all(key in layer and layer[key].raw for key in (_TOKEN, _TOKEN_FILE)):
             raise BadConfig(
                 _TOKEN,
-                f"{_TOKEN_FILE} is given, too",
+                f"{_TOKEN_FILE} is also set",
                 source=layer[_TOKEN].source,
-                hint="Give one of them",
+                hint="Set only one of them",
             )
-        # Both name one secret: a later layer replaces it, however the earlier one said it.
+        # Both set the same secret: a later layer overrides it in either form.
         if _TOKEN in layer or _TOKEN_FILE in layer:
             self.given.pop(_TOKEN, None)
             self.given.pop(_TOKEN_FILE, None)
@@ -139,16 +139,16 @@ class _Layers:
 
 
 def load(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Config:
-    """Return the config of one node, or raise BadConfig for the first thing wrong with it.
+    """Load the config of a node. Raises BadConfig for the first error found.
 
-    `flags` are dotted keys, such as `seal.size`. Variables of the environment that do not begin
-    with `HEADRACE_`, or have no section, are not looked at.
+    `flags` are dotted keys, such as `seal.size`. Environment variables that do not begin with
+    `HEADRACE_`, or have no section, are ignored.
     """
     return trace(file, environ, flags).config
 
 
 def trace(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str]) -> Traced:
-    """Load a config, and say where each setting came from. See `load`."""
+    """Load a config with the origin of each setting. See `load`."""
     layers = _Layers()
     if file is not None:
         layers.add(_from_file(file))
@@ -165,7 +165,7 @@ def trace(file: Path | None, environ: Mapping[str, str], flags: Mapping[str, str
 
 
 def effective(config: Config) -> str:
-    """Return all settings as TOML, secrets masked. `load` takes it back, but for the mask."""
+    """Return all settings as TOML. `load` accepts it again, except for masked secrets."""
     lines = [_HEADER]
     section = ""
     for setting in SETTINGS.values():
@@ -180,7 +180,7 @@ def toml_of(config: Config, setting: Setting) -> str:
     """Return the value of a setting as TOML; a secret is masked."""
     value = setting.of(config)
     if setting.key == _TOKEN and config.auth.token_file:
-        value = ""  # the file says it
+        value = ""  # it is in the file
     return setting.kind.toml(value)
 
 
@@ -194,7 +194,7 @@ def _assembled(values: Mapping[str, object]) -> Config:
 
 
 def _make(cls: Callable[..., _Made], values: Mapping[str, object]) -> _Made:
-    """Make a value of a section. `SETTINGS` comes from its fields, so each has its type."""
+    """Build a section. `SETTINGS` comes from its fields, so each value has the right type."""
     return cls(**values)
 
 
@@ -219,17 +219,17 @@ def _from_file(path: Path) -> dict[str, _Given]:
 
 
 def _read_toml(path: Path) -> tuple[dict[str, object], Mapping[str, int]]:
-    """Return what a file says, and on which lines."""
+    """Parse a config file; return its content and the line of each key."""
     data = _read(path, FILE_SIZE_MAX, "", "the config file")
     try:
         text = data.decode()
         return tomllib.loads(text), lines_of(text)
     except UnicodeDecodeError:
-        raise BadConfig("", f"{path}: is not UTF-8") from None
+        raise BadConfig("", f"{path} is not UTF-8") from None
     except RecursionError:
-        raise BadConfig("", f"{path}: is nested too deeply") from None
-    except ValueError as error:  # also a number of more digits than Python reads
-        raise BadConfig("", f"{path}: is no TOML: {shown(str(error))[1:-1]}") from None
+        raise BadConfig("", f"{path} is nested too deeply") from None
+    except ValueError as error:  # also a number with more digits than Python parses
+        raise BadConfig("", f"{path} is not valid TOML: {shown(str(error))[1:-1]}") from None
 
 
 def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
@@ -242,7 +242,7 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, _Given]:
         if name not in variables:
             raise BadConfig(
                 shown(name)[1:-1],
-                "there is no such setting",
+                "unknown setting",
                 source="the environment",
                 hint=_nearest(name.upper(), variables),
             )
@@ -266,23 +266,23 @@ def _unknown(key: str, source: str) -> BadConfig:
     if key in _sections():
         return BadConfig(said, "is a section, not a setting", source=source)
     if key in SETTINGS:
-        hint = f"Write it in its section, [{key.partition('.')[0]}]"
-        return BadConfig(said, "stands outside its section", source=source, hint=hint)
+        hint = f"Move it to its section, [{key.partition('.')[0]}]"
+        return BadConfig(said, "is outside its section", source=source, hint=hint)
     hint = _nearest(key.lower(), SETTINGS) or _moved(key)
-    return BadConfig(said, "there is no such setting", source=source, hint=hint)
+    return BadConfig(said, "unknown setting", source=source, hint=hint)
 
 
 def _nearest(name: str, known: Mapping[str, object]) -> str:
     near = get_close_matches(name[:100], known, n=1, cutoff=0.7)
-    return f"Is it {near[0]}?" if near else ""
+    return f"Did you mean {near[0]}?" if near else ""
 
 
 def _moved(key: str) -> str:
-    """Suggest the settings of that name in other sections, or the sections there are."""
+    """Suggest settings of that name in other sections, or list the sections."""
     name = key.rpartition(".")[2]
     others = [setting.key for setting in SETTINGS.values() if setting.name == name]
     if others:
-        return f"Is it {' or '.join(others)}?"
+        return f"Did you mean {' or '.join(others)}?"
     return f"The sections are {', '.join(_sections())}"
 
 
@@ -291,15 +291,15 @@ def _sections() -> Iterator[str]:
 
 
 def _read_token(name: str, source: str) -> str:
-    # Two bytes more than the longest token: a line's end.
-    data = _read(Path(name), TOKEN_SIZE_MAX + 2, _TOKEN_FILE, "it", source)
+    # Two bytes more than the longest token, for a line ending.
+    data = _read(Path(name), TOKEN_SIZE_MAX + 2, _TOKEN_FILE, "the token file", source)
     try:
         token = Secret().read(data.decode("ascii").removesuffix("\n").removesuffix("\r"))
     except UnicodeDecodeError:
-        flaw = "the token in it has characters other than printable ASCII"
+        flaw = "the token in the file has characters other than printable ASCII"
         raise BadConfig(_TOKEN_FILE, flaw, source=source) from None
     except BadConfig as error:
-        raise _named(_TOKEN_FILE, error, source, "the token in it ") from None
+        raise _named(_TOKEN_FILE, error, source, "the token in the file ") from None
     if not token:
         raise BadConfig(_TOKEN_FILE, f"{shown(name)} is empty", source=source)
     return token
@@ -320,6 +320,6 @@ def _read(path: Path, size_max: int, key: str, what: str, source: str = "") -> b
 
 
 def _named(key: str, error: BadConfig, source: str, before: str = "") -> BadConfig:
-    """Return the error of a kind with the setting it is about."""
+    """Return the error of a kind, with the name of the setting."""
     flaw = before + str(error.args[0])
     return BadConfig(key, flaw, source=source, hint=error.hint)

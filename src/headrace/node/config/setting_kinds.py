@@ -1,7 +1,7 @@
-"""What a setting may be: each kind reads text or a TOML value, and writes a TOML value.
+"""The types of settings: each parses text or a TOML value, and writes a TOML value.
 
-A value that does not fit raises BadConfig without a key; `node/config/config.py` adds which
-setting it is and where it came from.
+An invalid value raises BadConfig without a key; `node/config/config.py` adds the setting's name
+and the source of the value.
 """
 
 import json
@@ -30,13 +30,13 @@ PORT_MAX: Final = 2**16 - 1
 _WHOLE = re.compile(r"[0-9]{1,19}", re.ASCII)
 _PLACE = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[0-9A-Za-z_.-]+):([0-9]{1,5})", re.ASCII)
 _LABEL = re.compile(r"[0-9A-Za-z_](?:[0-9A-Za-z_-]{0,61}[0-9A-Za-z_])?", re.ASCII)
-# A resolver takes `127.1`, `0` and `0x7f000001` for addresses: written so, they only hide one.
+# Resolvers accept `127.1`, `0` and `0x7f000001` as addresses: here they are refused as obscure.
 _NUMBER = re.compile(r"[0-9]+|0[xX][0-9A-Fa-f]*", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class AddressKind:
-    """A host and a port. As text an IPv6 address stands in brackets."""
+    """A host and a port. In text, an IPv6 address is in brackets."""
 
     host: str
     port: int
@@ -46,19 +46,19 @@ class AddressKind:
 
     @property
     def is_loopback(self) -> bool:
-        """Only this machine reaches it. A name other than `localhost` may be anywhere."""
+        """Reachable from this machine only. No name but `localhost` counts as loopback."""
         number = _ip(self.host)
         return number.is_loopback if number else self.host.lower() == "localhost"
 
     @property
     def is_wildcard(self) -> bool:
-        """Every interface of the machine: an address to listen on, and none to connect to."""
+        """Every interface of the machine: valid to listen on, not to connect to."""
         number = _ip(self.host)
         return number is not None and number.is_unspecified
 
 
 def _ip(host: str) -> IPv4Address | IPv6Address | None:
-    """Return the number that `host` is; an IPv4 one that is written as IPv6 is IPv4."""
+    """Parse `host` as an IP address, or return None; IPv4-mapped IPv6 becomes IPv4."""
     number = _parsed(host)
     if isinstance(number, IPv6Address) and number.ipv4_mapped:
         return number.ipv4_mapped
@@ -66,16 +66,16 @@ def _ip(host: str) -> IPv4Address | IPv6Address | None:
 
 
 class SettingKind(Protocol):
-    """One kind of value."""
+    """The type of a setting."""
 
     def read(self, raw: object) -> object:
-        """Return the value of a text or a TOML value, or raise BadConfig without a key."""
+        """Parse text or a TOML value. Raises BadConfig without a key."""
 
     def toml(self, value: object) -> str:
-        """Return what `read` reads back as `value`."""
+        """Return the TOML that `read` parses back to `value`."""
 
     def range(self) -> str:
-        """Say in words what is allowed."""
+        """Describe the valid values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Switch:
             return raw
         if isinstance(raw, str) and raw.lower() in ("true", "false"):
             return raw.lower() == "true"
-        raise BadConfig("", f"{shown(raw)} is neither true nor false")
+        raise BadConfig("", f"must be true or false, got {shown(raw)}")
 
     def toml(self, value: object) -> str:
         return "true" if value else "false"
@@ -98,7 +98,7 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A whole number between two others, both included."""
+    """A whole number between two bounds, inclusive."""
 
     least: int
     most: int
@@ -107,9 +107,9 @@ class Count:
         if isinstance(raw, str) and _WHOLE.fullmatch(raw):
             raw = int(raw)
         if isinstance(raw, bool) or not isinstance(raw, int):
-            raise BadConfig("", f"{shown(raw)} is no whole number")
+            raise BadConfig("", f"{shown(raw)} is not a whole number")
         if not self.least <= raw <= self.most:
-            raise BadConfig("", f"{shown(raw)} is not within {self.range()}")
+            raise BadConfig("", f"{shown(raw)} is outside the range {self.range()}")
         return raw
 
     def toml(self, value: object) -> str:
@@ -121,7 +121,7 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Bytes, between two sizes, both included; a number in TOML counts bytes too."""
+    """A number of bytes between two bounds, inclusive; a TOML integer counts bytes."""
 
     least: int
     most: int
@@ -133,9 +133,9 @@ class Size:
         elif isinstance(raw, int) and not isinstance(raw, bool):
             size = raw
         else:
-            raise BadConfig("", f"{shown(raw)} is no size", hint="Write it as 64MiB")
+            raise BadConfig("", f"{shown(raw)} is not a valid size", hint="Write it as 64MiB")
         if not self.least <= size <= self.most:
-            raise BadConfig("", f"{shown(raw)} is not within {self._bounds()}")
+            raise BadConfig("", f"{shown(raw)} is outside the range {self._bounds()}")
         if size % self.multiple:
             raise BadConfig("", f"{shown(raw)} is not a multiple of {self.multiple} bytes")
         return size
@@ -154,17 +154,18 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class SpanKind:
-    """A length of time, between two others, both included."""
+    """A duration between two bounds, inclusive."""
 
     least: Duration
     most: Duration
 
     def read(self, raw: object) -> Duration:
         if not isinstance(raw, str):
-            raise BadConfig("", f"{shown(raw)} is no duration", hint="Write it as '30s'")
+            flaw = f"{shown(raw)} is not a valid duration"
+            raise BadConfig("", flaw, hint="Write it as '30s'")
         span = parse_duration(raw)
         if not self.least <= span <= self.most:
-            raise BadConfig("", f"{shown(raw)} is not within {self.range()}")
+            raise BadConfig("", f"{shown(raw)} is outside the range {self.range()}")
         return span
 
     def toml(self, value: object) -> str:
@@ -183,7 +184,7 @@ class Choice:
 
     def read(self, raw: object) -> str:
         if not isinstance(raw, str) or raw not in self.words:
-            raise BadConfig("", f"{shown(raw)} is not {self.range()}")
+            raise BadConfig("", f"must be {self.range()}, got {shown(raw)}")
         return raw
 
     def toml(self, value: object) -> str:
@@ -195,15 +196,15 @@ class Choice:
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """One line without control characters, so that it can be shown wherever it is named."""
+    """One line without control characters, so that messages can quote it."""
 
     def read(self, raw: object) -> str:
         if not isinstance(raw, str):
-            raise BadConfig("", f"{shown(raw)} is no text")
+            raise BadConfig("", f"{shown(raw)} is not text")
         if len(raw) > TEXT_SIZE_MAX:
             raise BadConfig("", f"is longer than {TEXT_SIZE_MAX} characters")
         if not raw.isprintable():
-            raise BadConfig("", f"{shown(raw)} has characters that cannot be shown")
+            raise BadConfig("", f"{shown(raw)} has unprintable characters")
         return raw
 
     def toml(self, value: object) -> str:
@@ -215,9 +216,9 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class PathKind:
-    """A host and a port; empty, where that is allowed, is none."""
+    """A host and a port; where empty is allowed, it means none."""
 
-    port_least: int = 0  # 0 takes any port that is free
+    port_least: int = 0  # 0: any free port
     may_be_empty: bool = False
 
     def read(self, raw: object) -> AddressKind | None:
@@ -227,14 +228,15 @@ class PathKind:
         if match is None:
             raise BadConfig(
                 "",
-                f"{shown(raw)} is no address",
-                hint="Write a host and a port, such as 127.0.0.1:7654 or [::1]:7654",
+                f"{shown(raw)} is not a valid address",
+                hint="Write host:port, such as 127.0.0.1:7654 or [::1]:7654",
             )
         host, port = match.group(1), int(match.group(2))
         if not self.port_least <= port <= PORT_MAX:
-            raise BadConfig("", f"port {port} is not within {self.port_least} to {PORT_MAX}")
+            flaw = f"port {port} is outside the range {self.port_least} to {PORT_MAX}"
+            raise BadConfig("", flaw)
         if not _is_host(host):
-            raise BadConfig("", f"{shown(host)} is no host")
+            raise BadConfig("", f"{shown(host)} is not a valid host")
         return AddressKind(host.strip("[]"), port)
 
     def toml(self, value: object) -> str:
@@ -246,15 +248,15 @@ class PathKind:
 
 @dataclass(frozen=True, slots=True)
 class Secret:
-    """A token. No message and no file of ours ever repeats it."""
+    """A token. It never appears in a message or in a file that Headrace writes."""
 
     def read(self, raw: object) -> str:
         if not isinstance(raw, str):
-            raise BadConfig("", "is no text")
+            raise BadConfig("", "is not text")
         if raw == MASK:
-            raise BadConfig("", "is masked", hint="Give the token itself, or a token_file")
+            raise BadConfig("", "is masked", hint="Set the token itself, or use token_file")
         if raw and not TOKEN_SIZE_MIN <= len(raw) <= TOKEN_SIZE_MAX:
-            raise BadConfig("", f"has {len(raw)} characters, not {self.range()}")
+            raise BadConfig("", f"has {len(raw)} characters, must have {self.range()}")
         if not (raw.isascii() and raw.isprintable()):
             raise BadConfig("", "has characters other than printable ASCII")
         return raw
@@ -267,13 +269,13 @@ class Secret:
 
 
 def shown(raw: object) -> str:
-    """Return a value as a message repeats it: short, and on one line."""
+    """Format a value for an error message: short, and on one line."""
     if isinstance(raw, str):
         return repr(raw[:SHOWN_MAX])
     if isinstance(raw, bool):
         return "true" if raw else "false"
-    if isinstance(raw, int):  # of thousands of digits, Python refuses to make text
-        return str(raw) if raw.bit_length() <= 128 else "a number of many digits"
+    if isinstance(raw, int):  # Python refuses to format thousands of digits
+        return str(raw) if raw.bit_length() <= 128 else "a very large number"
     if isinstance(raw, float):
         return repr(raw)
     if isinstance(raw, dict | list):

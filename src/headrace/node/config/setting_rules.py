@@ -1,4 +1,4 @@
-"""What one setting demands of another: each rule looks at a whole config and names one key."""
+"""Constraints between settings: each rule checks a whole config and names one key."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,13 +8,13 @@ from headrace.model.namespace import NAMESPACE_BITS
 from headrace.model.units import format_size
 from headrace.node.config.settings import Config
 
-# Windows of the pipeline that fit the ring: one fills while checkpoints of others are pending.
+# Pipeline windows that fit in the ring: one fills while checkpoints of the others are pending.
 PIPELINES_PER_RING: Final = 4
 
 
 @dataclass(frozen=True, slots=True)
 class SettingFlaw:
-    """A rule that a config breaks, told of the setting that should change."""
+    """A violated rule, and the key of the setting to change."""
 
     key: str
     text: str
@@ -25,7 +25,7 @@ Rule = Callable[[Config], Iterator[SettingFlaw]]
 
 
 def flaws(config: Config) -> Iterator[SettingFlaw]:
-    """Give every rule that `config` breaks, the gravest first."""
+    """Yield every rule that `config` violates, the most severe first."""
     for rule in RULES:
         yield from rule(config)
 
@@ -42,9 +42,8 @@ def _a_namespace_fits_its_field(config: Config) -> Iterator[SettingFlaw]:
     if bits > NAMESPACE_BITS:
         yield SettingFlaw(
             "cluster.partition_bits",
-            f"stream_bits, topic_bits and partition_bits are {bits} together, "
-            f"more than {NAMESPACE_BITS}",
-            "Make one of them smaller",
+            f"stream_bits + topic_bits + partition_bits is {bits}, more than {NAMESPACE_BITS}",
+            "Reduce one of them",
         )
 
 
@@ -57,7 +56,7 @@ def _the_ring_holds_the_pipeline(config: Config) -> Iterator[SettingFlaw]:
     for key, count in slots.items():
         if count < least:
             text = f"{count} is less than {PIPELINES_PER_RING} x commit.pipeline, {least}"
-            yield SettingFlaw(key, text, "Give it more slots, or make the pipeline shorter")
+            yield SettingFlaw(key, text, "Increase the slots, or shorten the pipeline")
 
 
 def _the_largest_body_fits(config: Config) -> Iterator[SettingFlaw]:
@@ -72,7 +71,7 @@ def _the_largest_body_fits(config: Config) -> Iterator[SettingFlaw]:
             text = (
                 f"{format_size(size)} is less than limits.body_size, {format_size(body_size)}"
             )
-            yield SettingFlaw(key, text, "Make it larger, or take smaller bodies")
+            yield SettingFlaw(key, text, "Increase it, or reduce limits.body_size")
 
 
 def _the_queue_holds_a_connection(config: Config) -> Iterator[SettingFlaw]:
@@ -82,7 +81,8 @@ def _the_queue_holds_a_connection(config: Config) -> Iterator[SettingFlaw]:
             f"{format_size(limits.queue_size)} is less than limits.in_flight_size, "
             f"{format_size(limits.in_flight_size)}"
         )
-        yield SettingFlaw("limits.queue_size", text, "One connection could fill the node")
+        hint = "Increase it: one connection could fill the node"
+        yield SettingFlaw("limits.queue_size", text, hint)
 
 
 def _a_default_deadline_may_be_named(config: Config) -> Iterator[SettingFlaw]:
@@ -96,7 +96,7 @@ def _others_prove_a_token(config: Config) -> Iterator[SettingFlaw]:
     if not (config.listen.address.is_loopback or config.auth.token):
         yield SettingFlaw(
             "listen.address",
-            f"{config.listen.address} can be reached by others, and there is no token",
+            f"{config.listen.address} is reachable from other machines, but no token is set",
             "Set auth.token_file or HEADRACE_AUTH__TOKEN, or listen on 127.0.0.1",
         )
 
@@ -104,21 +104,20 @@ def _others_prove_a_token(config: Config) -> Iterator[SettingFlaw]:
 def _an_advertised_address_can_be_reached(config: Config) -> Iterator[SettingFlaw]:
     listen = config.listen
     if listen.advertise is not None and listen.advertise.is_wildcard:
-        yield SettingFlaw("listen.advertise", f"{listen.advertise} is no address to connect to")
+        text = f"{listen.advertise} is a wildcard address: clients cannot connect to it"
+        yield SettingFlaw("listen.advertise", text)
     if listen.advertise is None and listen.address.is_wildcard and config.cluster.replicas > 1:
         yield SettingFlaw(
             "listen.advertise",
-            f"is needed: listen.address is {listen.address}, which tells peers nothing",
-            "Set it to the address by which they reach this node",
+            f"is required: listen.address is {listen.address}, which peers cannot connect to",
+            "Set it to the address at which peers reach this node",
         )
 
 
 def _two_listeners_have_two_ports(config: Config) -> Iterator[SettingFlaw]:
     address, http = config.listen.address, config.listen.http
     if http == address and address.port:
-        yield SettingFlaw(
-            "listen.http", f"{http} is listen.address, too", "Give it another port"
-        )
+        yield SettingFlaw("listen.http", f"{http} is also listen.address", "Use another port")
 
 
 RULES: Final[tuple[Rule, ...]] = (

@@ -1,6 +1,6 @@
-"""Every setting of a node: its section, kind, limits, default and meaning, in one place.
+"""All settings of a node: section, type, limits, default and description, in one place.
 
-`docs/configuration.md` shows the same as tables. What one setting demands of another is in
+`docs/configuration.md` shows the same as tables. Constraints between settings are in
 `node/config/setting_rules.py`.
 """
 
@@ -38,179 +38,179 @@ SEAL_AGE: Final = Duration(SEAL_AGE_US)
 SHARDS_MAX: Final = 256  # each has a thread, a journal and its spares
 REPLICAS_MAX: Final = 255
 SLOTS_MAX: Final = 2**24  # a slot keeps its entry's header in memory
-JOURNAL_FILE_SIZE_MAX: Final = 4 * GIB  # a larger number in a header is taken for rot
-TICK_MAX: Final = 30 * SECOND  # a pass that a lost wake-up delays is never later than this
+JOURNAL_FILE_SIZE_MAX: Final = 4 * GIB  # a larger number in a header is treated as corruption
+TICK_MAX: Final = 30 * SECOND  # upper bound on the delay that a lost wake-up causes
 _TIMEOUT: Final = SpanKind(MILLISECOND, HOUR)
 
 
 @dataclass(frozen=True, slots=True)
 class Listen:
-    """Where the node is reached."""
+    """The addresses of the node."""
 
     address: Annotated[
-        AddressKind, PathKind(), "where clients connect; port 0 takes any that is free"
+        AddressKind, PathKind(), "address for clients; port 0 picks any free port"
     ] = LISTEN
     advertise: Annotated[
         AddressKind | None,
         PathKind(port_least=1, may_be_empty=True),
-        "the address that clients are told to use; empty: the one listened on",
+        "address announced to clients; empty: the listen address",
     ] = None
     http: Annotated[
         AddressKind | None,
         PathKind(may_be_empty=True),
-        "where health and metrics are served, to anyone who asks; empty: nowhere",
+        "address for health and metrics, without authentication; empty: disabled",
     ] = LISTEN_HTTP
-    socket: Annotated[bool, Switch(), "listen on a unix socket in the data directory, too"] = (
+    socket: Annotated[bool, Switch(), "also listen on a Unix socket in the data directory"] = (
         True
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Data:
-    """Where the log is kept."""
+    """The location of the log."""
 
-    path: Annotated[str, Text(), "the data directory; the command line names it"] = ""
+    path: Annotated[str, Text(), "data directory; given on the command line"] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Cluster:
-    """What a cluster is made with. Read only when a data directory is made."""
+    """Properties of a cluster. Read only when a data directory is created."""
 
     shards: Annotated[
-        int, Count(1, SHARDS_MAX), "groups that carry partitions; each topic lives in one"
+        int, Count(1, SHARDS_MAX), "groups that hold partitions; each topic lives in one"
     ] = 1
     replicas: Annotated[
-        int, Count(1, REPLICAS_MAX), "copies of every group; this release runs 1"
+        int, Count(1, REPLICAS_MAX), "copies of every group; this release supports 1"
     ] = 1
-    stream_bits: Annotated[int, Count(1, 62), "width of a stream's id in a namespace"] = 16
-    topic_bits: Annotated[int, Count(1, 62), "width of a topic's id in a namespace"] = 24
-    partition_bits: Annotated[int, Count(1, 62), "width of a partition's id in a namespace"] = (
-        24
-    )
+    stream_bits: Annotated[int, Count(1, 62), "bits of the stream ID in a namespace"] = 16
+    topic_bits: Annotated[int, Count(1, 62), "bits of the topic ID in a namespace"] = 24
+    partition_bits: Annotated[int, Count(1, 62), "bits of the partition ID in a namespace"] = 24
 
 
 @dataclass(frozen=True, slots=True)
 class JournalSettings:
-    """A group's log on disk."""
+    """The on-disk log of a group."""
 
     file_size: Annotated[
         int,
         Size(MIB, JOURNAL_FILE_SIZE_MAX, multiple=4 * KIB),
-        "bytes that journal files grow to; an entry that needs more gets a file of its own",
+        "maximum size of a journal file; a larger entry gets a file of its own",
     ] = FILE_SIZE
     slots: Annotated[
         int,
         Count(SLOTS_MIN, SLOTS_MAX),
-        "ops that a shard may be ahead of its previous checkpoint; never make it smaller",
+        "ops a shard may be ahead of its previous checkpoint; never reduce it",
     ] = SLOTS_SHARD
     metadata_slots: Annotated[
         int, Count(SLOTS_MIN, SLOTS_MAX), "the same for the metadata group"
     ] = SLOTS_METADATA
-    spare_count: Annotated[
-        int, Count(1, 64), "drained files that a group keeps for its next rolls"
-    ] = SPARE_COUNT_MAX
+    spare_count: Annotated[int, Count(1, 64), "drained files that a group keeps for reuse"] = (
+        SPARE_COUNT_MAX
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """How entries reach the disk."""
+    """Writing entries to disk."""
 
-    pipeline: Annotated[int, Count(1, 65_536), "ops in flight in one group"] = 1024
+    pipeline: Annotated[int, Count(1, 65_536), "maximum ops in flight per group"] = 1024
     pipeline_size: Annotated[
-        int, Size(64 * KIB, 4 * GIB), "body bytes in flight in one group"
+        int, Size(64 * KIB, 4 * GIB), "maximum body bytes in flight per group"
     ] = 64 * MIB
     group_size: Annotated[
         int,
         Size(64 * KIB, GIB),
-        "bytes written before one sync; a larger entry is a commit group alone",
+        "bytes written per sync; a larger entry forms its own commit group",
     ] = 8 * MIB
 
 
 @dataclass(frozen=True, slots=True)
 class SealSettings:
-    """When rows go from the journal into segments."""
+    """Moving rows from the journal into segments."""
 
     size: Annotated[
-        int, Size(64 * KIB, 64 * GIB), "body bytes since the last seal that bring the next"
+        int, Size(64 * KIB, 64 * GIB), "body bytes since the last seal that trigger the next"
     ] = SEAL_SIZE
     age: Annotated[
         Duration,
         SpanKind(100 * MILLISECOND, DAY),
-        "age of the oldest unsealed entry that brings one",
+        "age of the oldest unsealed entry that triggers a seal",
     ] = SEAL_AGE
-    children: Annotated[int, Count(1, 64), "processes of one shard that write segments"] = 2
+    children: Annotated[int, Count(1, 64), "processes per shard that write segments"] = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Reconcile:
-    """How partitions follow the metadata."""
+    """Applying metadata changes to partitions."""
 
     tick: Annotated[
         Duration,
         SpanKind(10 * MILLISECOND, TICK_MAX),
-        "time between passes when no change of metadata brings one",
+        "time between passes when no metadata change triggers one",
     ] = SECOND
     park_deadline: Annotated[
         Duration,
         SpanKind(MILLISECOND, 5 * MINUTE),
-        "how long a request waits for its partition to be made",
+        "how long a request waits for its partition to be created",
     ] = 5 * SECOND
 
 
 @dataclass(frozen=True, slots=True)
 class RetentionSettings:
-    """How rows expire."""
+    """Expiring rows."""
 
     tick: Annotated[
-        Duration, SpanKind(100 * MILLISECOND, HOUR), "time between looks for rows that expired"
+        Duration, SpanKind(100 * MILLISECOND, HOUR), "time between checks for expired rows"
     ] = 30 * SECOND
     max_hold: Annotated[
         Duration,
         SpanKind(SECOND, 3650 * DAY),
-        "age at which rows go even if a consumer group holds them",
+        "age at which rows expire even if a consumer group holds them",
     ] = 30 * DAY
 
 
 @dataclass(frozen=True, slots=True)
 class ScrubSettings:
-    """How files are read again, to find rot while there are copies."""
+    """Rereading files to detect bit rot while copies still exist."""
 
     every: Annotated[
-        Duration, SpanKind(SECOND, 3650 * DAY), "time from one pass over all files to the next"
+        Duration, SpanKind(SECOND, 3650 * DAY), "time between passes over all files"
     ] = 7 * DAY
-    rate: Annotated[
-        int, Size(64 * KIB, 64 * GIB), "bytes that a pass reads in a second, at most"
-    ] = 16 * MIB
+    rate: Annotated[int, Size(64 * KIB, 64 * GIB), "maximum bytes a pass reads per second"] = (
+        16 * MIB
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class LimitSettings:
-    """What peers may ask of the node."""
+    """Limits on peers."""
 
-    connections: Annotated[int, Count(1, 65_536), "connections at once"] = 1024
-    in_flight: Annotated[int, Count(1, 65_536), "requests at once on one connection"] = 1024
+    connections: Annotated[int, Count(1, 65_536), "maximum concurrent connections"] = 1024
+    in_flight: Annotated[
+        int, Count(1, 65_536), "maximum concurrent requests per connection"
+    ] = 1024
     in_flight_size: Annotated[
-        int, Size(64 * KIB, 64 * GIB), "body bytes at once on one connection"
+        int, Size(64 * KIB, 64 * GIB), "maximum body bytes in flight per connection"
     ] = 64 * MIB
     queue_size: Annotated[
-        int, Size(64 * KIB, 1024 * GIB), "body bytes at once in the whole node"
+        int, Size(64 * KIB, 1024 * GIB), "maximum body bytes in flight per node"
     ] = 256 * MIB
     handshake_timeout: Annotated[
-        Duration, _TIMEOUT, "until a new connection has said who it is"
+        Duration, _TIMEOUT, "time a new connection has to complete its handshake"
     ] = 5 * SECOND
     idle_timeout: Annotated[
-        Duration, SpanKind(MILLISECOND, DAY), "until a connection with nothing to do is closed"
+        Duration, SpanKind(MILLISECOND, DAY), "time until an idle connection is closed"
     ] = 5 * MINUTE
     stall_timeout: Annotated[
         Duration,
         _TIMEOUT,
-        "until a peer is cut off that stops within a frame, or does not read",
+        "time until a peer that stalls within a frame or stops reading is disconnected",
     ] = 30 * SECOND
-    body_size: Annotated[
-        int, Size(64 * KIB, BODY_SIZE_MAX), "bytes of the largest body that is taken"
-    ] = BODY_SIZE_MAX
+    body_size: Annotated[int, Size(64 * KIB, BODY_SIZE_MAX), "maximum size of a body"] = (
+        BODY_SIZE_MAX
+    )
     fetch_size: Annotated[
-        int, Size(64 * KIB, BODY_SIZE_MAX), "bytes that the answer to one fetch aims at"
+        int, Size(64 * KIB, BODY_SIZE_MAX), "target size of the response to a fetch"
     ] = 16 * MIB
 
 
@@ -218,46 +218,44 @@ class LimitSettings:
 class RequestSettings:
     """Deadlines of requests."""
 
-    timeout: Annotated[Duration, _TIMEOUT, "deadline of a request that names none"] = (
-        30 * SECOND
-    )
-    timeout_max: Annotated[Duration, _TIMEOUT, "the latest deadline a request may name"] = (
+    timeout: Annotated[Duration, _TIMEOUT, "default deadline of a request"] = 30 * SECOND
+    timeout_max: Annotated[Duration, _TIMEOUT, "maximum deadline a request may set"] = (
         5 * MINUTE
     )
 
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """How the node stops."""
+    """Stopping the node."""
 
-    timeout: Annotated[
-        Duration, _TIMEOUT, "until a stop no longer waits for what is in flight"
-    ] = 30 * SECOND
+    timeout: Annotated[Duration, _TIMEOUT, "how long a stop waits for work in flight"] = (
+        30 * SECOND
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class Auth:
-    """Who may connect."""
+    """Authentication."""
 
-    token: Annotated[str, Secret(), "what clients must prove to have; empty: no token"] = field(
-        default="", repr=False
-    )
-    token_file: Annotated[str, Text(), "a file whose one line is the token"] = ""
+    token: Annotated[
+        str, Secret(), "secret that clients must prove to know; empty: no authentication"
+    ] = field(default="", repr=False)
+    token_file: Annotated[str, Text(), "file with the token on one line"] = ""
 
 
 @dataclass(frozen=True, slots=True)
 class LogSettings:
-    """How events are written, to standard error."""
+    """Logging of events to standard error."""
 
-    format: Annotated[str, Choice(("text", "json")), "aligned lines, or JSON lines"] = "text"
+    format: Annotated[str, Choice(("text", "json")), "aligned text, or JSON lines"] = "text"
     level: Annotated[
-        str, Choice(("debug", "info", "warning", "error")), "the least that is written"
+        str, Choice(("debug", "info", "warning", "error")), "lowest level that is logged"
     ] = "info"
 
 
 @dataclass(frozen=True, slots=True)
 class Config:
-    """All settings. `config.load` makes a checked one; the defaults are sound."""
+    """All settings. `config.load` returns a validated one; the defaults are valid."""
 
     listen: Listen = field(default_factory=Listen)
     data: Data = field(default_factory=Data)
@@ -277,7 +275,7 @@ class Config:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """One setting as the loader, the effective file and the document see it."""
+    """One setting, for the loader, the effective config file and the documentation."""
 
     section: str
     name: str
@@ -294,7 +292,7 @@ class Setting:
         return f"HEADRACE_{self.section}__{self.name}".upper()
 
     def of(self, config: Config) -> object:
-        """Return its value in `config`."""
+        """Return the value of this setting in `config`."""
         value: object = getattr(getattr(config, self.section), self.name)
         return value
 

@@ -1,4 +1,4 @@
-"""Whether metadata is what it was: heads, its copy, healing, doubt and the ways out.
+"""Verifying metadata at a start: heads, the copy, healing, doubt and the ways out.
 
 Start at `metadata_start`.
 """

@@ -1,8 +1,8 @@
-"""The operator's way out of doubt: adopt what shards have, or give it up.
+"""The operator's way out of doubt: adopt orphans, or give them up.
 
-What becomes of each orphan is decided here, from metadata and all shards as they are on the
-loop; apply refuses it whole if that is not so any more. A group 0 that is held is opened only
-then, with the decision in it.
+The fate of each orphan is decided here, from metadata and all shards as they are on the loop;
+apply refuses the whole command if they have changed. Only then is a held group 0 opened, with
+the decision in it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,7 +43,7 @@ from headrace.wire.messages import OrphanRequest
 
 @dataclass(slots=True)
 class AdoptionPlan:
-    """What an adoption is to do, as a command and in words."""
+    """The plan of an adoption, as a command and in words."""
 
     metadata: MetadataState
     names: Mapping[Namespace, str]  # chosen by the operator
@@ -53,7 +53,7 @@ class AdoptionPlan:
     more: list[AdoptedMore] = field(default_factory=list)
     adopted: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
-    named: set[Namespace] = field(default_factory=set)  # whose chosen name a topic got
+    named: set[Namespace] = field(default_factory=set)  # whose chosen name was given to a topic
 
     def command(self, floor: Revision) -> Adopt:
         return Adopt(
@@ -65,7 +65,7 @@ class AdoptionPlan:
         )
 
     def end(self, shard: GroupId, state: PartitionsState) -> None:
-        """Take over the deletions that a shard has followed, and metadata has lost."""
+        """Take over deletions that a shard has applied but metadata has lost."""
         for topic in self.metadata.topics_in_order():
             closed, total = _closed(self.metadata, state, topic), len(topic.partitions)
             if topic.shard != shard or not closed:
@@ -73,16 +73,16 @@ class AdoptionPlan:
             if closed == total:
                 self.ended[topic.key] = AdoptedEnd(topic.stream_id, topic.id, topic.created)
                 self.adopted.append(
-                    f"{self._full(topic)} (its deletion, which shard {shard} has followed)"
+                    f"{self._full(topic)} (its deletion, which shard {shard} has applied)"
                 )
             else:
                 self.left.append(
                     f"{self._full(topic)}: shard {shard} has {total - closed} of its {total} "
-                    "partitions, and has followed the deletion of the others; delete it again"
+                    "partitions, and has deleted the others; delete the topic again"
                 )
 
     def suspend(self) -> None:
-        """Say which topics have a retention now: it may be of an earlier moment, and ends."""
+        """List the topics with retention: it may be out of date, so it is suspended."""
         for topic in self.metadata.topics_in_order():
             if topic.retention != FOREVER and topic.key not in self.ended:
                 name, kept = self._full(topic), topic.retention
@@ -95,7 +95,7 @@ class AdoptionPlan:
         lost: partitions.TopicState,
         own: list[Orphan],
     ) -> None:
-        """Decide what becomes of the partitions of one topic of a shard."""
+        """Decide the fate of the partitions of one topic in a shard."""
         layout = self.metadata.layout
         first = Namespace(lost.number << state.partition_bits)
         stream_id, topic_id, _ = layout.unpack(first)
@@ -120,8 +120,8 @@ class AdoptionPlan:
         else:
             there = "another topic" if known is None else f"topic {self._full(known)}"
             self.left.append(
-                f"{_in_words(shard, own)}: {there} has its ids. `headrace doctor --salvage` "
-                "brings its rows into a new log"
+                f"{_in_words(shard, own)}: {there} has its IDs. Copy its rows into a new log "
+                "with `headrace doctor --salvage`"
             )
 
     def _take_more(
@@ -137,8 +137,8 @@ class AdoptionPlan:
             return
         if any(one.id < len(known.partitions) for one in found):
             self.left.append(
-                f"{_in_words(shard, own)}: topic {self._full(known)} has other partitions of "
-                "these numbers. `headrace doctor --salvage` brings its rows into a new log"
+                f"{_in_words(shard, own)}: topic {self._full(known)} has other partitions with "
+                "these numbers. Copy its rows into a new log with `headrace doctor --salvage`"
             )
             return
         self.more.append(AdoptedMore(known.stream_id, known.id, known.created, added, found))
@@ -151,9 +151,9 @@ class AdoptionPlan:
         chosen = {self.names[namespace] for namespace in named}
         if len(chosen) > 1:
             raise BadRequest(
-                f"partitions {_listed(named)} are of one topic, which gets two names: "
+                f"partitions {_listed(named)} belong to one topic, which got two names: "
                 f"{', '.join(sorted(chosen))}",
-                hint="Name one of them",
+                hint="Name only one of them",
             )
         self.named |= named
         taken = {
@@ -184,13 +184,13 @@ class AdoptionPlan:
         return self.streams[stream_id].name
 
     def check_names(self) -> None:
-        """Refuse a chosen name that no topic gets."""
+        """Refuse chosen names that no topic gets."""
         unused = self.names.keys() - self.named
         if unused:
             raise BadRequest(
-                f"partition {_listed(unused)} gets no name: the topic that it joins has one, "
-                "or it is left as it is",
-                hint="`headrace metadata adopt` without --as says what becomes of each",
+                f"partition {_listed(unused)} cannot be named: it joins a topic that has a "
+                "name, or is left unchanged",
+                hint="Run `headrace metadata adopt` without --as to see the plan for each",
             )
 
     def _full(self, topic: TopicMetadata) -> str:
@@ -203,7 +203,7 @@ def plan(
     doubt: Doubt,
     names: Mapping[Namespace, str],
 ) -> AdoptionPlan:
-    """Decide what becomes of all that shards have and metadata does not know."""
+    """Decide the fate of everything that shards have but metadata does not know."""
     made = AdoptionPlan(metadata, names)
     for number, state in sorted(shards.items()):
         made.end(number, state)
@@ -223,7 +223,7 @@ def plan(
 
 
 def _free(name: str, taken: set[str]) -> str:
-    """Return `name`, or one made of it that is not taken."""
+    """Return `name`, or a variant of it that is not taken."""
     others = (f"{name}-{number}" for number in count(2))
     return next(one for one in chain((name,), others) if one not in taken)
 
@@ -281,7 +281,7 @@ def _count(number: int, noun: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WayOut:
-    """Answers the requests of an operator. Made anew for each."""
+    """Answers one request of an operator."""
 
     path: str
     catalog: Catalog
@@ -324,16 +324,16 @@ class WayOut:
             return
         names = {Namespace(namespace): name for namespace, name in request.names}
         if len(names) < len(request.names):
-            raise BadRequest("a partition is named twice", hint="Give each of them one name")
+            raise BadRequest("a partition is named twice", hint="Name each partition once")
         for namespace in names.keys() - {one.key.namespace for one in self.doubt.orphans}:
             raise BadRequest(
                 f"{namespace:x} is not a recoverable partition ID, so it cannot be named",
-                hint="`headrace status` lists them",
+                hint="List the recoverable partitions with `headrace status`",
             )
         made = plan(self.catalog.state, self.shards, self.doubt, names)
         command = made.command(self.doubt.floor)
         refused = self.catalog.machine.judge((command,))
-        if refused is not None:  # also of a dry run, which says what the other would do
+        if refused is not None:  # also in a dry run, which reports what a real run would do
             raise metadata_error(refused, ())
         opened = [] if self.held is None else [self._in_words()]
         said = ((*opened, *made.adopted), tuple(made.left))
@@ -352,8 +352,8 @@ class WayOut:
     def _in_words(self) -> str:
         state = self.catalog.state
         return (
-            f"group 0: what could be read of it, {len(state.topics)} topics at revision "
-            f"{shown(state.revision)}; what is left of its files is set aside"
+            f"group 0: its readable part, {len(state.topics)} topics at revision "
+            f"{shown(state.revision)}; its remaining files are set aside"
         )
 
     def _forget(self, request: wire.ForgetOrphan, deadline: float, answer: Answer) -> None:
@@ -366,7 +366,7 @@ class WayOut:
             raise Rejected(
                 f"partition {request.namespace:x} of revision {shown(request.created)} is not "
                 "recoverable: nothing was changed",
-                hint="`headrace status` lists those that are",
+                hint="List the recoverable partitions with `headrace status`",
             )
         assert self.doubt is not None
         self._refuse_twins(command)
@@ -377,8 +377,7 @@ class WayOut:
             else:
                 answer(_error(result), ())
 
-        # A removal needs metadata that is above what its shard has followed, deletions
-        # included.
+        # A removal needs metadata above all that its shard has followed, including deletions.
         ended = plan(self.catalog.state, self.shards, self.doubt, {}).ended
         commands: tuple[Command, ...] = (command,)
         state = self.catalog.state
@@ -391,7 +390,7 @@ class WayOut:
         self._commit(commands, deadline, done)
 
     def _refuse_twins(self, command: ForgetLife) -> None:
-        """Refuse to give up what stands in several shards: one record would end them all."""
+        """Refuse to give up a life that several shards have: one record would end them all."""
         assert self.doubt is not None
         shards = [
             str(one.shard)
@@ -401,9 +400,9 @@ class WayOut:
         if len(shards) > 1:
             raise Rejected(
                 f"partition {command.namespace:x} of revision {shown(command.created)} is in "
-                f"shards {' and '.join(shards)}, with rows of its own in each: nothing was "
+                f"shards {' and '.join(shards)}, with different rows in each: nothing was "
                 "changed",
-                hint="`headrace doctor --salvage` brings the rows of both into a new log",
+                hint="Copy the rows of both into a new log with `headrace doctor --salvage`",
             )
 
     def _commit(
@@ -411,16 +410,16 @@ class WayOut:
     ) -> None:
         """Run commands in order; `done` gets the last result, or the first failure.
 
-        They need the rules of this release: by older ones retention would go on.
+        They need the rules of this release: under older ones, retention would continue.
         """
         if self.held is not None:
             self.held.open(commands, done)
             return
         if self.catalog.state.level < LEVEL and not self.catalog.may_level:
             raise NotReady(
-                f"the log is at level {self.catalog.state.level}, and this needs level "
-                f"{LEVEL}, for which there was no room on the disk",
-                hint="Make room, and start again",
+                f"the log is at level {self.catalog.state.level}, but this needs level "
+                f"{LEVEL}, which did not fit on the disk",
+                hint="Free disk space, then restart the node",
             )
         first, *rest = commands
 

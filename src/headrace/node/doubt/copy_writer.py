@@ -1,20 +1,20 @@
-"""The writer of the copy of metadata: what group 0's journal thread calls.
+"""Writes the copy of metadata; called by group 0's journal thread.
 
 What is on disk after a crash, step by step; group 0's journal has every entry before the copy:
 
-    make room   inside the write     the copy as it was, and zeros, or other bytes, behind it
-    append      inside the write     the copy as it was, and any part of the entries: they are
+    make room   inside the write     the old copy, followed by zeros or garbage
+    append      inside the write     the old copy, and any part of the entries: they are
                 before the sync      not acknowledged, and group 0 has them
                 after the sync       the entries; only now they are acknowledged
     renew       before the rename    the old copy, to which nothing was appended meanwhile
                 after it             the new one: the same entries, an image for the older ones
 
-While metadata is in doubt the file is left as it is: Seals are kept aside, and the first change
-of metadata begins it anew, with them.
+While metadata is in doubt, the file is left unchanged: Seals are kept in memory, and the first
+change of metadata rewrites the file with them.
 
-An append that fails after group 0's journal has the entries leaves no way back: nobody knows
-what the copy holds, so nothing is acknowledged any more until a start has begun it anew. No
-sync is tried again: what is begun anew is another file.
+An append that fails after group 0's journal has the entries cannot be undone: the content of
+the copy is unknown, so nothing is acknowledged until a restart has rewritten it. A sync is
+never retried: rewriting creates a new file.
 """
 
 import logging
@@ -40,16 +40,16 @@ from headrace.node.events import event
 from headrace.storage.atomic import atomic_replace, refuse_if_poisoned
 from headrace.storage.seam import Directory, Storage, is_full, joined
 
-ROOM: Final = 64 * 1024  # written as zeros in advance: a sync then has no size to make durable
+ROOM: Final = 64 * 1024  # zeros written in advance: a sync then has no new file size to store
 
-_MOVED: Final = "Move it elsewhere, and try again: the change makes the file"
+_MOVED: Final = "Move it elsewhere, then retry: the change creates the file"
 _REPLACED: Final = (
-    "It is the copy of the metadata, and the change was not made. Look at its permissions and "
-    "attributes (ls -l, lsattr), then repeat it"
+    "It is the copy of the metadata; nothing was changed. Check its permissions and attributes "
+    "(ls -l, lsattr), then retry"
 )
 _OPENED: Final = (
-    "It is the copy of the metadata, opened for writing. Look at its permissions and "
-    "attributes (ls -l, lsattr), then repeat"
+    "It is the copy of the metadata, opened for writing. Check its permissions and "
+    "attributes (ls -l, lsattr), then retry"
 )
 
 
@@ -60,10 +60,10 @@ class CopyFile:
     directory: Directory
     cluster: bytes
     known: dict[Op, bytes]  # checksums of entries, in op order: the newest are its history
-    waits: bool = False  # for a change of metadata: it is in doubt, and the file stays as it is
-    failure: str = ""  # of the last try to begin it anew; empty once one succeeds
+    waits: bool = False  # in doubt: the file stays unchanged until metadata changes
+    failure: str = ""  # of the last attempt to rewrite it; empty after a success
     poisoned: StorageFailed | None = None
-    _wanted: Copy | None = None  # it is begun anew with this before anything is appended
+    _wanted: Copy | None = None  # the file is rewritten with this before anything is appended
     _storage: Storage | None = None
     _end: int = 0
     _size: int = 0
@@ -73,9 +73,9 @@ class CopyFile:
         return joined(self.directory.path, NAME)
 
     def begin(self, base: Base, entries: Sequence[Entry] = ()) -> None:
-        """Begin the file anew; return once it is durable under its name.
+        """Rewrite the file; return once it is durable under its name.
 
-        DiskFull, WriteFailed: the old one stands, and this is tried again before the next
+        DiskFull, WriteFailed: the old file stays, and the rewrite is retried before the next
         append. StorageFailed: poisoned.
         """
         refuse_if_poisoned(self.poisoned)
@@ -88,9 +88,9 @@ class CopyFile:
             self._write_wanted()
 
     def start(self, base: Base) -> None:
-        """Begin it anew at a start, or say why not: then no change is taken until that is done.
+        """Rewrite it at a start. A failure is reported, and blocks changes until it is fixed.
 
-        What was asked before goes on being answered.
+        Reads are still answered.
         """
         try:
             self.begin(base)
@@ -98,10 +98,10 @@ class CopyFile:
             self._say(error)
 
     def renew(self, captured: Captured, journal: Journal) -> None:
-        """Begin it anew at a checkpoint of group 0, with the image that its apply captured.
+        """Rewrite it at a checkpoint of group 0, with the image captured by its apply.
 
-        A failure leaves the old copy, which has everything, too: it is said, and the next
-        checkpoint tries again. Poisoned, the next append raises.
+        A failure leaves the old copy, which is also complete: the failure is reported, and the
+        next checkpoint retries. If poisoned, the next append raises.
         """
         before = self._wanted
         try:
@@ -118,9 +118,9 @@ class CopyFile:
             self._say(error)
 
     def make_room(self, entries: Sequence[Entry]) -> None:
-        """Have room for entries, before group 0's journal has any of them.
+        """Reserve room for entries, before group 0's journal has any of them.
 
-        Unavailable: neither has them, and the next try works as if there had been none.
+        Unavailable: neither file has them, and a retry starts from a clean state.
         """
         refuse_if_poisoned(self.poisoned)
         self.waits = self.waits and _are_seals(entries)
@@ -143,7 +143,7 @@ class CopyFile:
         self._size += grown
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Return once the entries are durable here, too. StorageFailed: poisoned."""
+        """Append entries; return once they are durable here. StorageFailed: poisoned."""
         if not entries:
             return
         refuse_if_poisoned(self.poisoned)
@@ -168,7 +168,7 @@ class CopyFile:
             storage.close()
 
     def describe(self) -> dict[str, object]:
-        """Return what the status shows of writing it."""
+        """Return the status of writing it."""
         failure = self.failure if self.poisoned is None else str(self.poisoned)
         return {"failure": failure or None}
 
@@ -180,7 +180,7 @@ class CopyFile:
         try:
             atomic_replace(self.directory, NAME, [*pieces, bytes(ROOM)])
         except StorageFailed as failed:
-            if failed.stage == "sync-dir":  # it shows, and a power cut may bring the old back
+            if failed.stage == "sync-dir":  # a power cut may bring back the old one
                 self.poisoned = failed
                 raise
             if is_full(failed.cause):
@@ -213,7 +213,7 @@ class CopyFile:
             raise self._poison(stage, error) from error
 
     def _poison(self, stage: str, cause: OSError) -> StorageFailed:
-        hint = "Restart the process: the copy is begun anew from group 0"
+        hint = "Restart the process: the copy is rewritten from group 0"
         self.poisoned = StorageFailed(self.path, stage, cause, hint=hint)
         return self.poisoned
 

@@ -1,13 +1,13 @@
-"""Whether metadata is what it once acknowledged: a function of what metadata and shards have.
+"""Decides whether metadata is what it once acknowledged, from the metadata and the shards.
 
-    held        group 0 cannot be brought back as it was: what is left of it is only read
+    held        group 0 cannot be recovered completely: its readable part is read-only
     behind      a shard has followed a revision that metadata does not have
     orphan      a shard has a life that metadata neither has nor has deleted
     schemas     a shard has more schemas of a topic than metadata
 
-Doubt is never decided by guessing. The topics that metadata and shard agree on are served, no
-change is taken, nothing is opened in the place of an orphan, and nothing is removed, trimmed or
-expired, until an operator decides.
+Doubt is never resolved by guessing. Until an operator decides, topics on which metadata and
+shard agree are served, no change is accepted, nothing is opened in place of an orphan, and
+nothing is removed, trimmed or expired.
 """
 
 from collections.abc import Iterator, Mapping
@@ -43,7 +43,7 @@ _ACTIONS: Final[dict[type[PartitionRequest], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Orphan:
-    """A life that a shard has and metadata does not know: nothing of it is removed."""
+    """A life that a shard has but metadata does not know. It is never removed."""
 
     shard: GroupId
     key: Key
@@ -64,13 +64,13 @@ class Orphan:
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """Why metadata is not trusted, in words, and what it concerns."""
+    """Why metadata is not trusted, in words, and what that affects."""
 
     reasons: tuple[str, ...]
     orphans: tuple[Orphan, ...]
-    floor: Revision  # the newest that any shard has followed, or has a life of
+    floor: Revision  # the newest that any shard has followed, or that created one of its lives
     is_held: bool
-    _astray: frozenset[GroupId]  # shards that nothing of this metadata is opened in
+    _astray: frozenset[GroupId]  # shards in which nothing of this metadata is opened
     _lives: frozenset[tuple[GroupId, Key]] = field(repr=False)
     _taken: frozenset[int] = field(repr=False)  # the numbers of orphans' topics
     _partition_bits: int = field(repr=False)
@@ -79,26 +79,27 @@ class Doubt:
         return (shard, key) in self._lives
 
     def is_astray(self, shard: GroupId) -> bool:
-        """Say whether a shard is of another history, or may be.
+        """Return whether a shard belongs, or may belong, to another history.
 
-        What it follows is the evidence, so nothing of this metadata is opened in it. One with
-        an orphan of a plain count would look as if it had followed this metadata from then on.
+        The revision that it follows is the evidence, so nothing of this metadata is opened in
+        it. A shard with an orphan of an unstamped revision would otherwise look as if it had
+        followed this metadata.
         """
         return shard in self._astray
 
     def is_blocked(self, namespace: int) -> bool:
-        """Say whether nothing may be opened or changed there, in any shard."""
+        """Return whether a namespace is blocked: nothing is opened or changed in any shard."""
         return self.is_held or self.topic_number(namespace) in self._taken
 
     def topic_number(self, namespace: int) -> int:
         return namespace >> self._partition_bits
 
     def hides(self, namespace: int, revision: Revision) -> bool:
-        """Say whether doubt may be why a partition is not there."""
+        """Return whether a missing partition may be due to the doubt."""
         return self.is_blocked(namespace) or not is_within(self.floor, revision)
 
     def refuses(self, request: PartitionRequest) -> bool:
-        """Remove nothing; of a topic that is served, while group 0 is held, only read."""
+        """Return whether to refuse: removals always; all but reads while group 0 is held."""
         reads = isinstance(
             request, read_messages.Fetch | read_messages.GetOffset | read_messages.GetCursors
         )
@@ -106,7 +107,7 @@ class Doubt:
         return removes or (self.is_held and not reads)
 
     def error(self, path: str, what: str) -> MetadataInDoubt:
-        """Say why something is not done, or not known: `what` ends with "while" or "and"."""
+        """Return the error for a refusal or a gap; `what` ends in "while" or "and"."""
         state = "is damaged" if self.is_held else "is incomplete"
         more = "" if len(self.reasons) == 1 else f"; and {len(self.reasons) - 1} more"
         return MetadataInDoubt(
@@ -116,16 +117,16 @@ class Doubt:
         )
 
     def refusal(self, path: str, request: PartitionRequest) -> MetadataInDoubt:
-        """Say why a request to a partition is not done."""
+        """Return the error for a refused request to a partition."""
         return self.error(path, f"cannot {_ACTIONS[type(request)]} while")
 
 
 def judge(
     metadata: MetadataState, shards: Mapping[GroupId, PartitionsState], held: str = ""
 ) -> Doubt | None:
-    """Compare metadata with every shard that is there; None if nothing speaks against it.
+    """Compare metadata with every recovered shard; None if nothing contradicts it.
 
-    `held`: why group 0 cannot be brought back as it was, if so.
+    `held`: why group 0 cannot be recovered completely, if so.
     """
     orphans = [one for number, state in sorted(shards.items())
                for one in _orphans(metadata, number, state)]  # fmt: skip
@@ -178,7 +179,7 @@ def _is_astray(metadata: MetadataState, state: PartitionsState) -> bool:
 def _target(
     metadata: MetadataState, number: GroupId, state: PartitionsState, topic: TopicState
 ) -> MetadataTarget | None:
-    """Return what metadata wants of a topic, if it is the very one that a shard has."""
+    """Return the target of a topic, if metadata means the same topic as the shard."""
     target = metadata.partition_at(topic.number << state.partition_bits)
     if target is None or target.shard != number or target.topic_created != topic.created:
         return None
@@ -193,14 +194,14 @@ def _orphans(
         if is_own(metadata.partition_at(namespace), number, state, partition):
             continue
         place, created = Namespace(namespace), partition.created
-        if not metadata.has_ended(place, created, state.revision):  # or about to go
+        if not metadata.has_ended(place, created, state.revision):  # or is about to be removed
             yield orphan(number, state, partition)
 
 
 def is_own(
     target: MetadataTarget | None, number: GroupId, state: PartitionsState, partition: Partition
 ) -> bool:
-    """Say whether a partition is the very one that metadata means, by all that both know."""
+    """Return whether metadata means this very partition, by all that both sides know."""
     if target is None or target.shard != number:
         return False
     topic = state.topic_of(partition)

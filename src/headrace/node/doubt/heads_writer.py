@@ -1,11 +1,11 @@
-"""Keeps the file `heads` up to date: one thread of the node, for which nothing waits.
+"""Keeps the file `heads` up to date, in a thread of its own that nothing waits for.
 
-    the loop     how far each group has come, as one value, at each tick
-    its thread   one small write and one sync for all groups together
+    the loop     the heads of all groups, as one value, at each tick
+    its thread   one small write and one sync for all groups
 
-While groups move, once a second; when they rest, half a second after the last write at the
-latest. So whatever was acknowledged a second ago is written down outside its journal. A write
-that fails is a finding and is repeated with backoff: it weakens evidence, and stops nothing.
+It writes once a second while groups move, and at most half a second after the last write when
+they rest. So everything acknowledged a second ago is recorded outside its journal. A failed
+write is reported and retried with backoff: it weakens the evidence, but stops nothing.
 """
 
 import asyncio
@@ -23,17 +23,17 @@ from headrace.node.group.driver import now_us
 from headrace.node.shard.retry_table import delay_ms
 from headrace.storage.seam import Directory, joined
 
-MOVING_S: Final = 1.0  # between the begins of two writes while groups move
+MOVING_S: Final = 1.0  # between the starts of two writes while groups move
 RESTING_S: Final = 0.5  # and when they rest: with two ticks more it is still within a second
 _AGAIN: Final = (
-    "It is tried again by itself. Look at its permissions and attributes (ls -l, lsattr), and "
-    "at the disk"
+    "The write is retried automatically. Check the file's permissions and attributes (ls -l, "
+    "lsattr), and the disk"
 )
 
 
 @dataclass(slots=True)
 class HeadsWriter:
-    """Decides on the loop when to write; the file belongs to the thread meanwhile."""
+    """Decides on the loop when to write; the thread owns the file while it writes."""
 
     file: HeadsFile
     loop: asyncio.AbstractEventLoop
@@ -53,25 +53,25 @@ class HeadsWriter:
     def of(
         cls, directory: Directory, cluster: bytes, loop: asyncio.AbstractEventLoop
     ) -> "HeadsWriter":
-        """Read what there is, and go on from it. Nothing is written yet."""
+        """Read the existing file, if any, and continue from it. Writes nothing yet."""
         found = read_heads(directory, cluster)
         for flaw in found.flaws:
             event("node.heads.flawed", path=joined(directory.path, NAME), said=flaw)
         return cls(HeadsFile.of(directory, cluster, found), loop, found)
 
     def lines(self, was_made: bool) -> str:
-        """Say in one line what was read, in a log that was in use or not."""
+        """Summarize what was read in one line; `was_made`: the log was in use before."""
         said = [f"heads of {len(self.found.heads)} groups", *self.found.flaws]
         if self.found.is_missing and was_made:
-            said = [f"there is no file {NAME!r}: the logs alone tell where they end"]
+            said = [f"file {NAME!r} is missing: only the logs show where they end"]
         return "; ".join(said)
 
     def describe(self) -> dict[str, object]:
-        """Return what the status shows: evidence that is weaker than it should be."""
+        """Return what the status shows: reasons why the evidence is weakened."""
         return {"flaws": list(self.found.flaws), "failure": self.failure or None}
 
     def tick(self, heads: dict[GroupId, Head], clock: float) -> None:
-        """Write if that is due. `heads` are those of one moment on the loop."""
+        """Write if due. `heads` are a consistent set from the loop."""
         is_moving, self._seen = heads != self._seen, heads
         due = max(self._began_at + (MOVING_S if is_moving else RESTING_S), self._retry_at)
         if (
@@ -85,7 +85,7 @@ class HeadsWriter:
         self._thread.submit(self._write, heads).add_done_callback(self._written)
 
     def write_now(self, heads: Mapping[GroupId, Head], then: Callable[[], None]) -> None:
-        """Write without waiting for a tick; `then` is called on the loop once it was tried."""
+        """Write without waiting for a tick; then call `then` on the loop, even on failure."""
 
         def written(running: Future[None]) -> None:
             self._written(running)
@@ -94,7 +94,7 @@ class HeadsWriter:
         self._thread.submit(self._write, heads).add_done_callback(written)
 
     def stop(self, heads: Mapping[GroupId, Head]) -> None:
-        """Write what the groups ended with, and let go. Not on the loop; it never raises."""
+        """Write the final heads, and release the thread. Not on the loop; never raises."""
         self.abandon()
         if self.file.is_behind(heads):
             try:
@@ -104,7 +104,7 @@ class HeadsWriter:
         self.file.close()
 
     def abandon(self) -> None:
-        """Let go of the thread; what it is writing is written. Not on the loop."""
+        """Release the thread after its current write. Not on the loop."""
         self._is_stopped = True
         self._thread.shutdown()
         self.file.close()

@@ -1,19 +1,19 @@
-"""Making group 0 anew: a new directory, made whole, in the place of the old one.
+"""Rebuilds group 0: creates a complete new directory, and puts it in place of the old one.
 
-From its copy, by a start; or, where it is held, once an operator has decided: see `held.py`.
+A start rebuilds it from its copy; if it is held, an operator's decision does: see `held.py`.
 
 What is on disk after a crash, step by step; `.new` and `.old-<n>` are beside the group:
 
     made     files of `.new`, the superblock last   the old group as it was, judged as before;
-                                                    `.new` is emptied and made again
+                                                    `.new` is emptied and rebuilt
     aside    the old group is `.old-<n>`            a whole `.new`, and nothing under the name
-                                                    of the group: the next start goes on
+                                                    of the group: the next start continues
     placed   `.new` has the group's name            a whole group
 
-While the old group has its name it is judged again, even beside a whole `.new`: somebody may
-have put a better one there meanwhile. Where it has not, a start goes on with `.new` before it
-asks what is gone. Nothing of the old group is deleted. The copy stays as it was until the new
-group has been recovered.
+While the old group has its name, it is judged again, even beside a whole `.new`: a better one
+may have been restored there meanwhile. Otherwise a start continues with `.new` before it
+checks what is missing. Nothing of the old group is deleted. The copy is not changed until the
+new group has been recovered.
 """
 
 from contextlib import contextmanager, suppress
@@ -46,30 +46,31 @@ NEW: Final = f"{GROUP}.new"
 _OLD: Final = f"{GROUP}.old-"
 _ROOMS: Final = ("journal", "snapshots", "quarantine")
 _SPARE: Final = "spare"  # within the journal
-_OLD_MAX: Final = 10_000  # heals of one log; a limit for a loop, far above any real number
+_OLD_MAX: Final = 10_000  # heals of one log; bounds a loop, far above any real number
 
 
 @dataclass(frozen=True, slots=True)
 class Swapped:
-    """A new group 0 has its place."""
+    """A new group 0 is in place."""
 
     aside: str | None  # the path of the old directory; None: there was none
 
 
 def is_old(name: str) -> bool:
-    """Tell whether a directory is a group that was set aside."""
+    """Return whether a directory is a group that was set aside."""
     return name.startswith(_OLD)
 
 
 def heal(
     groups: Directory, identity: Identity, options: RecoveryOptions, base: Base
 ) -> Swapped:
-    """Make group 0 anew at `base`, and put it in the old one's place.
+    """Rebuild group 0 at `base`, and put it in place of the old one.
 
-    DiskFull: the old one is in its place; repeat. StorageFailed: the next start tells.
+    DiskFull: the old one is still in place; retry. StorageFailed: only the next start can
+    tell.
     """
     with _failing(joined(groups.path, NEW)):
-        if _is_stray(groups, NEW):  # whatever it is, it is not ours to remove
+        if _is_stray(groups, NEW):  # unknown content: set it aside, do not delete it
             groups.rename(NEW, _free_old(groups))
             groups.sync()
         room = groups.child(NEW, make=True)
@@ -80,7 +81,7 @@ def heal(
 
 
 def resume(groups: Directory, identity: Identity, options: RecoveryOptions) -> Swapped | None:
-    """Go on with a heal that has set the old group aside; None if there is none."""
+    """Continue a heal that has set the old group aside; None if there is none."""
     with _failing(joined(groups.path, NEW)):
         if _is_taken(groups, GROUP) or _is_stray(groups, NEW):
             return None
@@ -91,16 +92,16 @@ def resume(groups: Directory, identity: Identity, options: RecoveryOptions) -> S
 
 
 def discard(groups: Directory) -> None:
-    """Empty a new group that has not got the name, if there is one."""
+    """Empty a new group that was not put in place, if there is one."""
     room = _child(groups, NEW)
     if room is not None:
         _empty(room)
 
 
 def look(room: Directory, identity: Identity, options: RecoveryOptions) -> Survey:
-    """Survey a group's directory. The caller closes what it opened: see `closed`.
+    """Survey a group's directory. The caller closes the files: see `closed`.
 
-    A room of it that is gone is made, as every start does: without it nothing can be listed.
+    Missing subdirectories are created, as in every start, so that they can be listed.
     """
     journal, snapshots = (room.child(name, make=True) for name in _ROOMS[:2])
     return survey(room, journal, SnapshotFiles(snapshots, identity), options.head)
@@ -108,7 +109,7 @@ def look(room: Directory, identity: Identity, options: RecoveryOptions) -> Surve
 
 @contextmanager
 def closed(found: Survey) -> "Iterator[Survey]":
-    """Let go of the files of a survey at the end."""
+    """Close the files of a survey at the end."""
     try:
         yield found
     finally:
@@ -118,7 +119,7 @@ def closed(found: Survey) -> "Iterator[Survey]":
 
 
 def _is_whole(room: Directory, identity: Identity, slots: int) -> bool:
-    """Tell whether a recovery takes it, and the superblocks, which are made last, are there."""
+    """Return whether a recovery accepts it, and the superblocks, written last, exist."""
     try:
         with closed(look(room, identity, RecoveryOptions())) as found:
             judge(found, identity, slots, room.path)
@@ -128,7 +129,7 @@ def _is_whole(room: Directory, identity: Identity, slots: int) -> bool:
 
 
 def _empty(room: Directory) -> None:
-    """Remove what an earlier try left, what could pass for whole first."""
+    """Remove the leftovers of an earlier attempt, first what could pass for a whole group."""
     for name in NAMES:
         with suppress(FileNotFoundError):
             room.unlink(name)
@@ -143,7 +144,7 @@ def _empty(room: Directory) -> None:
 
 
 def _make(room: Directory, identity: Identity, options: RecoveryOptions, base: Base) -> None:
-    """Make a whole group: a journal file, the snapshot, and last the superblock."""
+    """Create a whole group: a journal file, the snapshot, and last the superblock."""
     journal, snapshots, _ = (room.child(name, make=True) for name in _ROOMS)
     spares = Spares(
         journal.child(_SPARE, make=True),
@@ -173,7 +174,7 @@ def _make(room: Directory, identity: Identity, options: RecoveryOptions, base: B
 def _make_journal(
     directory: Directory, spares: Spares, identity: Identity, slots: int, base: Base
 ) -> None:
-    """Have one file, which begins with the entry that the snapshot stands at, if known."""
+    """Create one journal file, beginning with the entry of the snapshot, if known."""
     entry = base.entry
     before, parent = (base.op, base.tip) if entry is None else (base.op - 1, entry.parent)
     assert base.op > 0 or parent == root(identity)
@@ -193,7 +194,7 @@ def _make_journal(
 
 
 def _swap(groups: Directory) -> Swapped:
-    """Put `.new`, which is whole and durable, in the place of what is there, if anything is."""
+    """Put `.new`, which is whole and durable, in place of the old group, if there is one."""
     with _failing(joined(groups.path, GROUP)):
         aside = None
         if _child(groups, GROUP) is not None:
@@ -206,7 +207,7 @@ def _swap(groups: Directory) -> Swapped:
 
 
 def _free_old(groups: Directory) -> str:
-    """Return the first name for what is set aside that nothing has."""
+    """Return the first free name for a group that is set aside."""
     names = (f"{_OLD}{number}" for number in range(1, _OLD_MAX))
     return next(name for name in names if not _is_taken(groups, name))
 
@@ -216,7 +217,7 @@ def _is_taken(groups: Directory, name: str) -> bool:
 
 
 def _is_stray(groups: Directory, name: str) -> bool:
-    """Say whether a name is that of a file or a link, where only a directory is expected."""
+    """Return whether a name is a file or a link, where only a directory is expected."""
     return name in groups.names()
 
 

@@ -1,30 +1,30 @@
-"""Opening a group 0 that is held, once an operator has decided: adopt what it lost, or forget.
+"""Opens a held group 0, once an operator has decided: adopt what it lost, or forget it.
 
-What was read of it, with the operator's commands applied, becomes a new group 0, which takes
-the place of the old one as that of a heal does. The commands are in it before it has the name:
-no start finds the older state in a group that is whole.
+The readable part, with the operator's commands applied, becomes a new group 0, which replaces
+the old one as in a heal. The commands are in it before it is renamed: no start finds the older
+state in a whole group.
 
 Its ops begin above every op that the old group, its head and its copy are known to have
-reached. So none of these ever names another entry of the same op, and a head of before lies
-below the snapshot of the new group, where a start asks nothing. Revisions are stamps above
-those of all shards, so none repeats.
+reached. So no op is ever used for two entries, and an old head lies below the snapshot of the
+new group, where a start does not check it. Revisions are stamps above those of all shards, so
+none is reused.
 
-What is on disk after a crash behind each step, and what the next start does:
+What is on disk after a crash following each step, and what the next start does:
 
     making    the old group as it was, and a part of `.new`   the same doubt; the next try
                                                               empties `.new`
     made      the old group as it was, and a whole `.new`     the same doubt; a start that
                                                               recovers the old group, because it
                                                               was put back, empties `.new`
-              of a group 0 that was gone: a whole `.new`      it gets the name: adopted
+              if group 0 was missing: a whole `.new`          it gets the name: adopted
     aside     `.old-<n>`, and a whole `.new`                  it gets the name: adopted
     placed    the new group; the older copy, and older heads  adopted: the copy has nothing that
-                                                              is newer and is begun anew, the
+                                                              is newer and is rewritten, the
                                                               head is below the snapshot
     copied    the new group and its copy, and older heads     adopted; heads are written again
-    headed    all of it; the operator is told only now        adopted
+    headed    all of it; only now the operator is answered    adopted
 
-A try that failed with StorageFailed may have come to any of these: only a start tells.
+An attempt that failed with StorageFailed may have reached any of these: only a start can tell.
 """
 
 import asyncio
@@ -49,12 +49,12 @@ from headrace.node.group.driver import now_us
 from headrace.node.requests.catalog import MetadataGroup
 from headrace.node.requests.outcomes import defect
 
-_BUSY_MS: Final = 200  # about what it takes to make a group
+_BUSY_MS: Final = 200  # about the time to create a group
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """What an operator's commands make of the metadata that was read."""
+    """The result of applying an operator's commands to the metadata that was read."""
 
     base: Base
     result: Result  # of the last command
@@ -62,7 +62,7 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class OpenedMetadata:
-    """A group 0 that is open again."""
+    """A reopened group 0."""
 
     machine: MetadataMachine
     group: Group
@@ -77,7 +77,7 @@ def decide(
     commands: Sequence[Command],
     now: int,
 ) -> Decision | MetadataRefusal:
-    """Apply `commands` behind op `reached`; the first that is refused refuses all of them."""
+    """Apply `commands` after op `reached`; if one is refused, none is applied."""
     machine = MetadataMachine(held.layout)
     machine.restore(held.snapshot())
     group, op, parent = MetadataGroup(machine), reached, root(identity)
@@ -105,10 +105,10 @@ def decide(
 def open_held(
     start: MetadataStart, commands: Sequence[Command]
 ) -> OpenedMetadata | MetadataRefusal:
-    """Make group 0 anew of what was read of it and `commands`, and recover it.
+    """Rebuild group 0 from its readable part and `commands`, and recover it.
 
     DiskFull, MetadataRefusal, or a body that is too large: nothing is changed. StorageFailed,
-    and anything that the recovery raises: the next start tells.
+    or any error of the recovery: only the next start can tell.
     """
     decision = decide(start.machine, start.identity, start.reached, commands, now_us())
     if isinstance(decision, MetadataRefusal):
@@ -119,17 +119,17 @@ def open_held(
 
 @dataclass(slots=True)
 class HeldMetadata:
-    """A group 0 that is held, until an operator's decision opens it. Lives on the loop."""
+    """A held group 0, until an operator's decision opens it. Lives on the loop."""
 
     start: MetadataStart
     loop: asyncio.AbstractEventLoop
-    # Calls the second once what was opened serves.
+    # Calls its second argument once the opened group is in service.
     on_opened: Callable[[OpenedMetadata, Callable[[], None]], None]
-    failure: HeadraceError | None = None  # of a try that only a start can finish
+    failure: HeadraceError | None = None  # of an attempt that only a start can finish
     _running: "asyncio.Future[OpenedMetadata | MetadataRefusal] | None" = None
 
     def open(self, commands: Sequence[Command], done: Callable[[object], None]) -> None:
-        """Open it with `commands`; `done` gets the result of the last, or why not."""
+        """Open it with `commands`; `done` gets the last result, or the error."""
         if self.failure is not None:
             raise self.failure
         if self._running is not None:
@@ -138,7 +138,7 @@ class HeldMetadata:
         self._running.add_done_callback(partial(self._ended, done))
 
     async def settled(self) -> None:
-        """Wait for what is under way: nobody else may have the directory before."""
+        """Wait for a running attempt: the directory must not be released before."""
         if self._running is not None:
             await asyncio.wait((self._running,))
 

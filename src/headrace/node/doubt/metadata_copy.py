@@ -1,4 +1,4 @@
-"""The copy of metadata, outside the log of group 0: what it is, its bytes, and reading it.
+"""The copy of metadata outside the log of group 0: its model, its format, and reading it.
 
     copy   := header  history  image  zeros to 64 bytes  entry*  zeros
     header := checksum:16s  magic:8s  format:u16  reader_min:u16  history_count:u32  cluster:16s
@@ -7,9 +7,9 @@
     entry  := a sealed entry of group 0, as in its journal, and zeros to 64 bytes
 
 `checksum` is xxh3-128 of the header after it; the image is that of a snapshot at `op`, `tip`
-the checksum of the entry there. The first entry is that one, unless its bytes were not known;
-those that follow chain to it. The history names entries before the image: what is found of a
-group 0 that was put back from earlier is looked up there. Full story in
+the checksum of the entry there. The first entry is that one, unless its bytes were unknown;
+those that follow chain to it. The history names entries before the image: entries of an older
+group 0 that was restored are looked up there. Full story in
 docs/formats/metadata-copy.md; `copy_file.py` writes it.
 """
 
@@ -31,7 +31,7 @@ from headrace.storage.seam import Buffer, Directory
 NAME: Final = "metadata.copy"
 MAGIC: Final = b"HRmcopy\0"
 FORMAT: Final = 1
-SIZE_MAX: Final = 1024 * 1024 * 1024  # it is read at once, and one of any log is far smaller
+SIZE_MAX: Final = 1024 * 1024 * 1024  # it is read at once; real ones are far smaller
 HISTORY_MAX: Final = 1_024  # entries before the image: 24 KiB, months of changes of metadata
 
 _FIELDS = struct.Struct("<16s8sHHI16sQ16sQ16s16s")
@@ -41,34 +41,34 @@ _CHECKSUM_SIZE = 16
 
 @dataclass(frozen=True, slots=True)
 class Base:
-    """The state that a copy begins with: an image, and the entry that it stands at."""
+    """The state that a copy begins with: an image, and the entry at which it was taken."""
 
     op: Op
     tip: bytes  # checksum of that entry; the root of group 0 at op 0
     image: bytes
-    entry: Entry | None  # None at op 0, and where its bytes could not be read any more
+    entry: Entry | None  # None at op 0, and if its bytes were no longer readable
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """What a copy says, up to the first of its bytes that is not as written."""
+    """The content of a copy, up to its first damaged byte."""
 
     cluster: bytes
     base: Base
     past: Mapping[Op, bytes]  # checksums of entries before the base
     entries: tuple[Entry, ...]  # after the base, each chained to the one before
-    flaw: Flaw | None = None  # why it ends where it does; None: it ends as it was written
+    flaw: Flaw | None = None  # why it ends early; None: it is complete
 
     @property
     def newest(self) -> Head:
-        """The entry that it goes up to."""
+        """Its last entry."""
         if self.entries:
             return Head(self.entries[-1].op, self.entries[-1].checksum)
         return Head(self.base.op, self.base.tip)
 
     @property
     def history(self) -> dict[Op, bytes]:
-        """The checksum of every entry that it knows, in op order; the root's is no entry's."""
+        """The checksums of all entries that it knows, in op order, without the root."""
         known = dict(self.past)
         if self.base.op > 0:
             known[self.base.op] = self.base.tip
@@ -77,7 +77,7 @@ class Copy:
 
 @dataclass(frozen=True, slots=True)
 class FoundCopy:
-    """What a directory's file says. Nothing was changed to find it out."""
+    """The copy found in a directory, without changing anything."""
 
     copy: Copy | None = None
     flaw: str = ""  # what is wrong with the file, in words
@@ -85,7 +85,7 @@ class FoundCopy:
 
 
 def encode(copy: Copy) -> list[Buffer]:
-    """Return the bytes of a copy, without the room behind its entries."""
+    """Return the bytes of a copy, without the room after its entries."""
     base = copy.base
     history = b"".join(_PAST.pack(op, tip) for op, tip in sorted(copy.past.items()))
     fields = _FIELDS.pack(
@@ -114,7 +114,7 @@ def encode(copy: Copy) -> list[Buffer]:
 
 
 def encode_entries(entries: Sequence[Entry]) -> list[Buffer]:
-    """Return the bytes of entries, each filled up to where the next may begin."""
+    """Return the bytes of entries, each padded to the alignment."""
     pieces: list[Buffer] = []
     for entry in entries:
         pieces += (entry.sealed, entry.body, padding(HEADER_SIZE + len(entry.body)))
@@ -122,7 +122,7 @@ def encode_entries(entries: Sequence[Entry]) -> list[Buffer]:
 
 
 def decode(data: bytes, identity: Identity, path: str) -> Copy | Flaw:
-    """Read a copy as far as it is whole. Only another cluster's or a newer release's raises."""
+    """Read a copy up to its first damage. Raises only for another cluster or newer format."""
     if len(data) < _FIELDS.size:
         return Flaw("it is cut short", f"at least {_FIELDS.size} bytes", len(data))
     found, magic, _, reader_min, count, cluster, op, tip, size, image_sum, history_sum = (
@@ -137,9 +137,9 @@ def decode(data: bytes, identity: Identity, path: str) -> Copy | Flaw:
     image_at = _FIELDS.size + count * _PAST.size
     history, image = data[_FIELDS.size : image_at], data[image_at : image_at + size]
     if xxh3_128_digest(history) != history_sum:
-        return Flaw("checksum of the history", history_sum.hex(), "another")
+        return Flaw("checksum of the history", history_sum.hex(), "a different one")
     if xxh3_128_digest(image) != image_sum:
-        return Flaw("checksum of the image", image_sum.hex(), "another")
+        return Flaw("checksum of the image", image_sum.hex(), "a different one")
     past = {Op(one): each for one, each in _PAST.iter_unpack(history)}
     flaw = _flaw_of_ops(op, tip, past, identity)
     if flaw is not None:
@@ -149,7 +149,7 @@ def decode(data: bytes, identity: Identity, path: str) -> Copy | Flaw:
 
 
 def read_copy(directory: Directory, identity: Identity) -> FoundCopy:
-    """Read the file. Raises only on one of another cluster, and on a newer format."""
+    """Read the file. Raises only for another cluster or a newer format."""
     try:
         file = directory.open(NAME)
     except FileNotFoundError:
@@ -170,14 +170,14 @@ def read_copy(directory: Directory, identity: Identity) -> FoundCopy:
     if isinstance(found, Flaw):
         return FoundCopy(flaw=_in_words(found))
     if found.flaw is not None:
-        return FoundCopy(found, f"behind op {found.newest.op}: {_in_words(found.flaw)}")
+        return FoundCopy(found, f"after op {found.newest.op}: {_in_words(found.flaw)}")
     return FoundCopy(found)
 
 
 def _flaw_of_ops(
     op: int, tip: bytes, past: Mapping[Op, bytes], identity: Identity
 ) -> Flaw | None:
-    """Judge the numbers: what is acted on must make sense, whoever wrote it."""
+    """Check that the numbers are plausible, even if the checksums are right."""
     if not 0 <= op <= OP_MAX or any(not 0 < one < op for one in past):
         return Flaw("ops of the header", f"below {op}", max(past, default=0))
     if op == 0 and tip != root(identity):
@@ -188,7 +188,7 @@ def _flaw_of_ops(
 def _entries(
     data: bytes, position: int, op: Op, tip: bytes, identity: Identity
 ) -> tuple[Entry | None, list[Entry], Flaw | None]:
-    """Read the entry of the base, if it is there, and those behind it, while they chain."""
+    """Read the entry of the base, if present, and the entries that chain to it."""
     base: Entry | None = None
     entries: list[Entry] = []
     view = memoryview(data)

@@ -1,10 +1,10 @@
-"""Group 0 at a start: looked at and judged, then recovered, or healed from its copy, or held.
+"""Group 0 at a start: surveyed and judged, then recovered, healed from its copy, or held.
 
-look         go on with a heal that was begun; read the copy; survey group 0
-recover      what is whole is brought back by itself, before the shards
-settle       what is less than its copy is judged again when it is known what shards follow
-open_anew    what is held gets a new group 0 in its place, once an operator has decided
-begin_copy   once group 0 is back: until then the copy may be the one that knows more
+look         resume an interrupted heal; read the copy; survey group 0
+recover      recover a whole group 0, before the shards
+settle       judge a group 0 that has less than its copy, once the shards' revisions are known
+open_anew    replace a held group 0 with a new one, after an operator's decision
+begin_copy   rewrite the copy once group 0 is recovered: until then the copy may know more
 """
 
 from collections.abc import Iterable, Mapping
@@ -53,7 +53,7 @@ from headrace.storage.seam import Directory, is_full, joined
 
 
 def is_holdable(error: HeadraceError) -> bool:
-    """Say whether bytes that are bad, or gone, are why group 0 refuses."""
+    """Return whether group 0 failed because of damaged or missing bytes."""
     is_other = isinstance(error, UnsupportedFormat | ApplyFailed)
     return isinstance(error, Corrupt) and not is_other
 
@@ -61,9 +61,9 @@ def is_holdable(error: HeadraceError) -> bool:
 def hold(
     root: Directory, identity: Identity, machine: MetadataMachine, error: HeadraceError
 ) -> Op | None:
-    """Read what is whole of group 0 after it refused with `error`; return the op reached.
+    """Read the whole part of group 0 after it failed with `error`; return the op reached.
 
-    None: bad bytes are not why it refused, or it has peers that have them. Nothing is written.
+    None: damage is not the cause, or peers have the data. Nothing is written.
     """
     if not is_holdable(error) or not identity.is_solo:
         return None
@@ -75,14 +75,14 @@ def hold(
 
 
 _PUT_BACK = (
-    "Nothing was changed. Keep the directory as it is, and put group 0 and the copy back as "
-    "they were at one moment; if group 0 is the one to go on with, move the copy away"
+    "Nothing was changed. Keep the directory as it is. Restore group 0 and the copy from the "
+    "same point in time; to continue with group 0 instead, move the copy away"
 )
 
 
 @dataclass(slots=True)
 class MetadataStart:
-    """What is known of group 0, and what becomes of it."""
+    """What is known of group 0, and the verdict on it."""
 
     directory: Directory  # the data directory
     identity: Identity
@@ -90,15 +90,15 @@ class MetadataStart:
     options: RecoveryOptions
     found: FoundCopy
     remains: Remains
-    refusal: HeadraceError | None  # why a recovery would refuse what is there
-    resumed: heal.Swapped | None  # a heal that was begun, and came to its end now
-    copy_reach: Op = Op(0)  # the newest op of the copy, whatever it comes to
-    state: CopyState | None = None  # of the copy, if it comes to a state of metadata
+    refusal: HeadraceError | None  # why a recovery would fail
+    resumed: heal.Swapped | None  # an interrupted heal, completed now
+    copy_reach: Op = Op(0)  # the newest op of the copy, even if its state is invalid
+    state: CopyState | None = None  # of the copy, if its metadata state is valid
     verdict: Verdict = field(default_factory=lambda: Held(()))
     swapped: heal.Swapped | None = None
-    opened_at: Op | None = None  # it was held, and a new one has its place
-    leftover: str = ""  # why what is left of another new one could not be removed
-    copy: CopyFile | None = None  # begun anew, once group 0 is back
+    opened_at: Op | None = None  # it was held, and has been replaced
+    leftover: str = ""  # why the remains of an unused new one could not be removed
+    copy: CopyFile | None = None  # rewritten, once group 0 is recovered
 
     @classmethod
     def look(
@@ -110,7 +110,7 @@ class MetadataStart:
         *,
         is_in_use: bool,
     ) -> "MetadataStart":
-        """Look at everything. `is_in_use`: it is known that all groups were made once."""
+        """Survey everything. `is_in_use`: all groups are known to have been created before."""
         found = read_copy(directory, identity)
         groups = _groups(directory)
         resumed = None if groups is None else heal.resume(groups, identity, options)
@@ -118,7 +118,7 @@ class MetadataStart:
         remains, refusal = _surveyed(directory, groups, identity, options, is_in_use)
         start = cls(directory, identity, machine, options, found, remains, refusal, resumed)
         start._replay_copy()
-        # In a cluster peers have what is missing here: it is fetched, and never healed.
+        # In a cluster, peers have what is missing here: it is fetched, never healed.
         start.verdict = (
             judge(options.head, start.state, remains, {}) if identity.is_solo else Recovered()
         )
@@ -126,29 +126,29 @@ class MetadataStart:
 
     @property
     def is_decided(self) -> bool:
-        """Say whether it does not matter what shards follow."""
+        """Return whether the verdict does not depend on the shards."""
         return isinstance(self.verdict, Recovered)
 
     @property
     def reached(self) -> Op:
-        """The highest op that group 0, its head or its copy are known to have come to."""
+        """The highest op that group 0, its head or its copy are known to have reached."""
         head = Op(0) if self.options.head is None else self.options.head.op
         return max(self.remains.reach, self.copy_reach, head)
 
     @property
     def is_replaced(self) -> bool:
-        """Say whether a new group 0 has taken the place of the one that was held."""
+        """Return whether a new group 0 has replaced the held one."""
         return self.opened_at is not None
 
     def recover(self) -> tuple[Group, RecoveryReport]:
-        """Bring back what is whole."""
+        """Recover a whole group 0."""
         recovered = recover(
             group_directory(self.directory, METADATA),
             self.identity,
             MetadataGroup(self.machine),
             self.options,
         )
-        # A whole one that nobody needs any more would be taken where this group is lost later.
+        # An unused whole `.new` would be used if this group were lost later.
         try:
             heal.discard(self.directory.child(GROUPS))
         except OSError as error:
@@ -156,7 +156,7 @@ class MetadataStart:
         return recovered
 
     def settle(self, shards: Shards) -> tuple[Group, RecoveryReport]:
-        """Heal what is short of its copy, or raise why that must not be."""
+        """Heal a group 0 that has less than its copy, or raise why that is not allowed."""
         self.verdict = judge(self.options.head, self.state, self.remains, shards)
         if isinstance(self.verdict, Held):
             raise self._refusal(self.verdict)
@@ -165,17 +165,15 @@ class MetadataStart:
         return self.recover()
 
     def lines(self) -> list[str]:
-        """Say what was done, besides the recovery."""
+        """Return the actions besides the recovery, in words."""
         said: list[str] = []
         if self.resumed is not None:
-            said.append(
-                f"went on with a heal, or an adoption, that was begun{_aside(self.resumed)}"
-            )
+            said.append(f"resumed an interrupted heal or adoption{_aside(self.resumed)}")
         if isinstance(self.verdict, Healed) and self.swapped is not None:
             said.append(f"{self.verdict.words}{_aside(self.swapped)}")
         if self.opened_at is not None and self.swapped is not None:
             said.append(
-                f"made anew from what was read of it, as an operator decided, at op "
+                f"recreated from its readable part, as an operator decided, at op "
                 f"{self.opened_at}{_aside(self.swapped)}"
             )
         if self.leftover:
@@ -185,7 +183,7 @@ class MetadataStart:
         return said
 
     def describe(self) -> dict[str, object]:
-        """Return what the status shows: what came of the copy, and what is wrong with it."""
+        """Return what the status shows: the use of the copy, and its flaw."""
         said = {"failure": None} if self.copy is None else self.copy.describe()
         reasons = self.verdict.reasons if isinstance(self.verdict, Held) else ()
         healed = self.verdict.words if isinstance(self.verdict, Healed) else None
@@ -195,7 +193,7 @@ class MetadataStart:
         return {"healed": healed, "held": list(reasons), "flaw": flaw, **said}
 
     def _replay_copy(self) -> None:
-        """Find out what the copy comes to. One that is no state of metadata is damaged."""
+        """Replay the copy. One that yields no valid metadata state counts as damaged."""
         copy = self.found.copy
         if copy is None:
             return
@@ -203,7 +201,7 @@ class MetadataStart:
         try:
             machine = replayed(copy, self.machine)
         except HeadraceError as error:
-            self.found = FoundCopy(flaw=f"it is no state of metadata: {error}")
+            self.found = FoundCopy(flaw=f"it is not a valid metadata state: {error}")
         else:
             self.state = CopyState(copy, machine.state)
 
@@ -215,9 +213,10 @@ class MetadataStart:
         self._replace(Base(copy.newest.op, copy.newest.tip, image, entry))
 
     def open_anew(self, base: Base) -> tuple[Group, RecoveryReport]:
-        """Put a new group 0 in the place of the one that is held, and recover it.
+        """Replace the held group 0 with a new one, and recover it.
 
-        DiskFull before `is_replaced`: nothing is changed. Anything else: the next start tells.
+        DiskFull before `is_replaced`: nothing is changed. Any other error: only the next start
+        can tell.
         """
         self._replace(base)
         self.opened_at, self.verdict = base.op, Recovered()
@@ -227,7 +226,7 @@ class MetadataStart:
         return recovered
 
     def _replace(self, base: Base) -> None:
-        """Have a new group 0 that begins with `base`; the old one is set aside."""
+        """Create a group 0 that begins with `base`; set the old one aside."""
         try:
             groups = self.directory.child(GROUPS, make=True)
             self.directory.sync()
@@ -236,10 +235,10 @@ class MetadataStart:
         self.swapped = heal.heal(groups, self.identity, self.options, base)
 
     def begin_copy(self, group: Group, *, is_in_doubt: bool = False) -> None:
-        """Begin the copy anew with what is back, and let the group write it from now on.
+        """Rewrite the copy from the recovered group, and let the group write it from now on.
 
-        In doubt it stays as it was until metadata is changed again: it may know more than could
-        be read of it, and be what a person needs. Nothing else runs meanwhile.
+        In doubt, it stays unchanged until metadata changes: it may know more than was readable
+        of group 0, and an operator may need it. Nothing else runs meanwhile.
         """
         journal = group.journal
         known: dict[Op, bytes] = {}
@@ -254,7 +253,7 @@ class MetadataStart:
         group.copy = self.copy = file
 
     def _refusal(self, held: Held) -> HeadraceError:
-        """Return the error that a recovery would raise, or why it must not be tried."""
+        """Return the error that a recovery would raise, or why it must not be attempted."""
         if self.refusal is not None:
             return self.refusal
         path = joined(self.directory.path, NAME)
@@ -262,7 +261,7 @@ class MetadataStart:
 
 
 def followed(numbers: Iterable[GroupId], stores: Mapping[GroupId, Store]) -> Shards:
-    """Return the revision of metadata that each shard follows; None of one that is not up."""
+    """Return the metadata revision that each shard follows; None if it did not start."""
     return {
         number: store.machine.state.revision if (store := stores.get(number)) else None
         for number in numbers
@@ -270,7 +269,7 @@ def followed(numbers: Iterable[GroupId], stores: Mapping[GroupId, Store]) -> Sha
 
 
 def replayed(copy: Copy, like: MetadataMachine) -> MetadataMachine:
-    """Return what a copy comes to. Raises Corrupt on an image that is none."""
+    """Replay a copy. Raises Corrupt if its image is invalid."""
     machine = MetadataMachine(like.layout)
     machine.restore(copy.base.image)
     group = MetadataGroup(machine)
@@ -304,7 +303,7 @@ def _surveyed(
     options: RecoveryOptions,
     is_in_use: bool,
 ) -> tuple[Remains, HeadraceError | None]:
-    """Survey group 0, and say why a recovery would refuse it, if it would."""
+    """Survey group 0; also return why a recovery would fail, if it would."""
     try:
         room = None if groups is None else groups.child(heal.GROUP)
     except FileNotFoundError:
@@ -327,13 +326,13 @@ def _surveyed(
 
 def _hint_of(error: OSError) -> str:
     is_stray = isinstance(error, NotADirectoryError)
-    return "Put the group's own directory there: links are not followed" if is_stray else ""
+    return "Put the group's directory itself there: links are not followed" if is_stray else ""
 
 
 def _nothing(
     directory: Directory, options: RecoveryOptions, is_in_use: bool
 ) -> tuple[Remains, HeadraceError | None]:
-    """Group 0 has no file: a new log, or one that lost it."""
+    """Judge a group 0 without files: a new log, or one that lost it."""
     if not is_in_use and options.head is None:
         return Remains((), Op(0), None, is_whole=True), None
     head = None if options.head is None else options.head.op
@@ -344,7 +343,7 @@ def _nothing(
 def remains_of(
     found: Survey, identity: Identity, slots: int, path: str
 ) -> tuple[Remains, HeadraceError | None]:
-    """Say what a survey found of group 0, and why a recovery would refuse it, if it would."""
+    """Summarize a survey of group 0; also return why a recovery would fail, if it would."""
     block = found.superblock or Superblock(identity)
     pair = block.checkpoint
     heads = [Head(one.op, one.checksum) for one in found.scan.entries]
@@ -361,7 +360,7 @@ def remains_of(
 
 
 def _left(found: Survey, identity: Identity) -> Head | None:
-    """Return the highest op that a replay of what is there could come to, from any state."""
+    """Return the highest op that a replay of the found files could reach, from any state."""
     bases = [Head(one.op, one.tip) for one in found.snapshots]
     files = found.scan.files
     if files and files[0].candidate.header.first_op == 1:
@@ -374,7 +373,7 @@ def _left(found: Survey, identity: Identity) -> Head | None:
 
 
 def _newest(journal: Journal) -> Entry | None:
-    """The newest entry; None if there is none, or if only a snapshot still stands for it."""
+    """The newest entry; None if there is none, or if only a snapshot is left of it."""
     try:
         return journal.read(journal.durable)
     except CorruptEntry:

@@ -1,11 +1,11 @@
-"""What becomes of group 0 at a start: one pure function of values.
+"""The verdict on group 0 at a start: one pure function of values.
 
-    Recovered    what is there is whole, and nothing says that there was more
-    Healed       less is there than the copy of metadata has, and the copy fits all else
-    Held         it cannot be said what metadata is: nothing is changed, and all is in doubt
+    Recovered    it is whole, and no evidence shows that there was more
+    Healed       it has less than the copy of metadata, and the copy fits all other evidence
+    Held         the metadata is uncertain: nothing is changed, and all of it is in doubt
 
-The evidence: its head in the file of heads, the copy, what a survey found of group 0, and which
-revision of metadata each shard follows. Recovered does not depend on the shards.
+The evidence: its head in the file of heads, the copy, the survey of group 0, and the metadata
+revision that each shard follows. Recovered does not depend on the shards.
 """
 
 from collections.abc import Iterator, Mapping
@@ -20,39 +20,39 @@ from headrace.node.doubt.metadata_copy import Copy
 
 @dataclass(frozen=True, slots=True)
 class Remains:
-    """What a survey found of group 0."""
+    """The result of a survey of group 0."""
 
     found: tuple[Head, ...]  # of every whole entry and snapshot, and of the superblock's pair
-    reach: Op  # the highest op of all that was found, and that anything there says was durable
-    left: Head | None  # what a replay of it would come to; None: nothing can be replayed
-    is_whole: bool  # a recovery takes it: it reaches all that it says, and its head
+    reach: Op  # the highest op found, or recorded there as durable
+    left: Head | None  # where a replay would end; None: nothing can be replayed
+    is_whole: bool  # a recovery accepts it: it reaches all it recorded, and its head
 
 
 @dataclass(frozen=True, slots=True)
 class CopyState:
-    """A copy that can be read, and what its entries come to."""
+    """A readable copy, and the metadata state that its entries produce."""
 
     copy: Copy
     metadata: MetadataState
 
     @property
     def history(self) -> dict[Op, bytes]:
-        """The checksum of every entry that the copy, or the state that it comes to, knows."""
+        """The checksums of all entries that the copy, or its state, knows."""
         return {one.op: one.checksum for one in self.metadata.lineage} | self.copy.history
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Group 0 is brought back from its own files."""
+    """Group 0 is recovered from its own files."""
 
-    is_kin: bool = False  # the copy is of this history: its memory of older entries goes on
+    is_kin: bool = False  # the copy has the same history: its record of older entries is kept
 
 
 @dataclass(frozen=True, slots=True)
 class Healed:
-    """Group 0 is made anew from the copy."""
+    """Group 0 is rebuilt from the copy."""
 
-    left: Op | None  # where what was left of it ended; None: nothing was left
+    left: Op | None  # where its remains ended; None: nothing was left
     to: Op
 
     @property
@@ -75,11 +75,11 @@ Shards = Mapping[GroupId, Revision | None]  # None: it did not start
 def judge(
     head: Head | None, state: CopyState | None, remains: Remains, shards: Shards
 ) -> Verdict:
-    """Say what becomes of group 0."""
+    """Decide how group 0 starts."""
     if remains.is_whole and (state is None or not _says_more(state, remains)):
         return Recovered(state is not None and _is_shown(state, remains))
     if state is None:
-        return Held(("there is no copy of metadata that can be read",))
+        return Held(("there is no readable copy of the metadata",))
     reasons = tuple(_doubts(head, state, remains, shards))
     if reasons:
         return Held(reasons)
@@ -88,13 +88,13 @@ def judge(
 
 
 def _says_more(state: CopyState, remains: Remains) -> bool:
-    """Tell whether a copy has what group 0 has not: newer entries, or other ones."""
+    """Return whether a copy has entries that group 0 lacks: newer or different ones."""
     assert remains.left is not None
     return state.copy.newest.op > remains.left.op or _strays(state, remains) is not None
 
 
 def _is_shown(state: CopyState, remains: Remains) -> bool:
-    """Tell whether any entry of the copy was found in group 0, and no other one at its op."""
+    """Return whether any entry of the copy was found in group 0."""
     history = state.history
     return state.copy.newest.op == 0 or any(
         history.get(one.op) == one.tip for one in remains.found
@@ -102,7 +102,7 @@ def _is_shown(state: CopyState, remains: Remains) -> bool:
 
 
 def _strays(state: CopyState, remains: Remains) -> Head | None:
-    """Return something found at whose op the copy has another entry."""
+    """Return a found entry whose op has another entry in the copy."""
     history = state.history
     strays = (one for one in remains.found if history.get(one.op, one.tip) != one.tip)
     return next(strays, None)
@@ -111,27 +111,27 @@ def _strays(state: CopyState, remains: Remains) -> Head | None:
 def _doubts(
     head: Head | None, state: CopyState, remains: Remains, shards: Shards
 ) -> Iterator[str]:
-    """Say why group 0 must not be made anew from the copy."""
+    """Yield the reasons why group 0 must not be rebuilt from the copy."""
     copy, newest, history = state.copy, state.copy.newest, state.history
     if head is not None and head.op > newest.op:
-        yield f"the copy ends at op {newest.op}, and group 0 was at op {head.op}"
+        yield f"the copy ends at op {newest.op}, but group 0 was at op {head.op}"
     elif head is not None and history.get(head.op, head.tip) != head.tip:
-        yield f"the copy has another op {head.op} than the one that was acknowledged"
+        yield f"op {head.op} of the copy is not the one that was acknowledged"
     if head is None and copy.flaw is not None:
-        yield f"the copy is damaged behind op {newest.op}, and no head says how far it went"
+        yield f"the copy is damaged after op {newest.op}, and no head shows where it ended"
     if remains.reach > newest.op:
-        yield f"the copy ends at op {newest.op}, and group 0 has op {remains.reach}"
+        yield f"the copy ends at op {newest.op}, but group 0 has op {remains.reach}"
     stray = _strays(state, remains)
     if stray is not None:
-        yield f"op {stray.op} of group 0 is another one than that of the copy"
+        yield f"op {stray.op} of group 0 differs from that of the copy"
     last = max(remains.found, key=lambda one: one.op, default=None)
     if last is not None and last.op <= newest.op and last.op not in history:
-        yield f"op {last.op} of group 0 is older than all that the copy remembers"
+        yield f"op {last.op} of group 0 is older than the history of the copy"
     for number, revision in sorted(shards.items()):
         if revision is None:
-            yield f"group {number} did not start, so nobody knows what it follows"
+            yield f"group {number} did not start, so the revision that it follows is unknown"
         elif state.metadata.order_of(revision) in (Order.AFTER, Order.BRANCHED):
             yield (
-                f"group {number} follows revision {shown(revision)} of metadata, and the copy "
-                f"has revision {shown(state.metadata.revision)}"
+                f"group {number} follows revision {shown(revision)} of the metadata, but the "
+                f"copy has revision {shown(state.metadata.revision)}"
             )

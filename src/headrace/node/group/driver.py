@@ -1,8 +1,7 @@
-"""Performs what a pump decides: the only I/O of a running group, and as thin as it can be.
+"""Performs the effects of a pump: the only I/O of a running group, kept as thin as possible.
 
-Everything here runs on the loop's thread, except what the two threads do: the journal's writer
-and one that writes checkpoints. They report back with one wake-up of the loop for each commit
-group.
+Everything runs on the loop's thread, except the work of two threads: the journal writer and
+the checkpoint writer. They report back with one loop wake-up per commit group.
 """
 
 import asyncio
@@ -29,11 +28,11 @@ from headrace.node.group.journal_thread import (
 from headrace.node.group.pump import Effect, Pair, PersistSnapshot, Pump
 from headrace.vsr.peer_messages import SoloAppend, SoloReply
 
-Ticket = Callable[[object], None]  # what a request's answer is given to
+Ticket = Callable[[object], None]  # receives the answer to a request
 
 
 def now_us() -> int:
-    """Return the wall clock in microseconds: what timestamps are made from."""
+    """Return the wall clock in microseconds, the source of timestamps."""
     return time.time_ns() // 1_000
 
 
@@ -49,33 +48,33 @@ class Driver:
     checkpoints: ThreadPoolExecutor = field(init=False)
     _outgoing: list[Entry] = field(default_factory=list)  # to the writer, at the turn's end
     _stopped: bool = False
-    _quiet: asyncio.Event | None = None  # set when a stop waits for nothing any more
+    _quiet: asyncio.Event | None = None  # set when a stop has nothing left to wait for
     after: Callable[[], None] = lambda: None  # called at the end of each wake-up
     on_checkpoint: Callable[[Checkpoint], None] = lambda _: None
     on_failed_checkpoint: Callable[[HeadraceError], None] = lambda _: None
-    on_group: Callable[[int], None] = lambda _: None  # told the ops of each commit group
+    on_group: Callable[[int], None] = lambda _: None  # gets the op count of each commit group
 
     def __post_init__(self) -> None:
         self.writer = JournalWriter(self.pump.group, self._report, self.group_size)
         self.checkpoints = ThreadPoolExecutor(1, thread_name_prefix=f"checkpoint {self.name}")
 
     def start(self) -> None:
-        """Begin, with a checkpoint that a recovery may have left pending."""
+        """Start, including any checkpoint that recovery left pending."""
         self.writer.start()
         self.tick()
 
     def submit(self, request: EntryProposal, ticket: Ticket | None, deadline: float) -> None:
-        """Take a request; `ticket` is called once with its result or its error."""
+        """Submit a request; `ticket` is called once with its result or its error."""
         self.perform(self.pump.submit(request, now_us(), ticket=ticket, deadline=deadline))
 
     def tick(self) -> None:
-        """Let time pass."""
+        """Advance the time."""
         self.perform(self.pump.on_tick(now_us(), self.loop.time()))
 
     def perform(self, effects: Sequence[Effect]) -> None:
-        """Carry out `effects`: entries first, then the others in order.
+        """Perform `effects`: appends first, then the others in order.
 
-        Whoever is answered may ask for the next op at once, and its entry goes behind these.
+        A caller may submit its next op from within a reply: its entry must follow these.
         """
         for effect in effects:
             if isinstance(effect, SoloAppend):
@@ -99,7 +98,7 @@ class Driver:
             self._quiet.set()
 
     async def stop(self) -> None:
-        """Finish what is under way. The caller lets nothing new come, and sets the limit."""
+        """Finish work in flight. The caller submits nothing more, and sets the limit."""
         if not self._is_quiet():
             self._quiet = asyncio.Event()
             await self._quiet.wait()
@@ -107,7 +106,7 @@ class Driver:
         await self.loop.run_in_executor(None, self._end)
 
     def abandon(self) -> None:
-        """Let go of the threads; nothing is written that was not under way."""
+        """Stop the threads; nothing is written but what is in flight."""
         self._stopped = True
         self._end()
 
@@ -119,18 +118,18 @@ class Driver:
         self.checkpoints.shutdown()
 
     def _hand_over(self, entries: list[Entry]) -> None:
-        """Have these written at the end of this turn of the loop."""
+        """Schedule entries to be written at the end of this loop turn."""
         if entries and not self._outgoing:
             self.loop.call_soon(self._flush)
         self._outgoing += entries
 
     def _flush(self) -> None:
-        """Give the writer all that one turn of the loop has prepared."""
+        """Pass the entries of one loop turn to the writer."""
         entries, self._outgoing = self._outgoing, []
         self.writer.append(entries)
 
     def _report(self, report: Report) -> None:
-        """In the writer's thread."""
+        """Runs in the writer's thread."""
         self.loop.call_soon_threadsafe(self._on_report, report)
 
     def _on_report(self, report: Report) -> None:
@@ -139,7 +138,7 @@ class Driver:
                 self.on_group(op - self.pump.replica.durable)
                 self.perform(self.pump.on_durable(op, now_us()))
             case NotWritten(durable, error):
-                # What this turn has prepared chains to what failed: it goes the same way.
+                # Entries prepared in this turn chain to the failed ones: drop them, too.
                 self._outgoing.clear()
                 effects = self.pump.on_failed(durable, error, now_us())
                 event("node.journal.failed", group=self.name, error=str(error))
@@ -159,7 +158,7 @@ class Driver:
         self.on_checkpoint(checkpoint)
 
     def _persisted(self, running: Future[Checkpoint]) -> None:
-        """In the thread of checkpoints."""
+        """Runs in the checkpoint thread."""
         if not self._stopped:
             self.loop.call_soon_threadsafe(self._on_persisted, running)
 
@@ -169,8 +168,8 @@ class Driver:
             self.perform(self.pump.on_persisted(running.result()))
         elif isinstance(error, HeadraceError):
             self._on_unpersisted(error)
-        else:  # a defect, or no memory: what it left is not known
-            died = HeadraceError(f"the checkpoint's thread died: {error!r}")
+        else:  # a bug, or out of memory: its leftovers are unknown
+            died = HeadraceError(f"the checkpoint thread died: {error!r}")
             event("node.checkpoint.died", level=logging.ERROR, group=self.name, error=died)
             self.perform(self.pump.on_halted(died))
 

@@ -1,10 +1,10 @@
-"""The thread that writes one group's journal: whatever waits goes out as one commit group.
+"""The thread that writes one group's journal: all waiting entries form one commit group.
 
     loop's thread    append(entries), pair(checkpoint), resume(), stop()
     this thread      write + sync → `report(Durable | Failed | Paired)`, once for each group
 
-After a failure everything that waits is dropped, and so is what still comes, until `resume`:
-it chains to entries that are not there.
+After a failure, waiting entries are dropped, and so are new ones until `resume`: they chain to
+entries that were not written.
 """
 
 import threading
@@ -18,20 +18,20 @@ from headrace.journal.group import Group
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
 
-IDLE_S = 0.05  # with nothing to write for so long, the last group is marked and a spare made
-GROUP_SIZE = 8 * 1024 * 1024  # more in one write makes the first of it wait longer
+IDLE_S = 0.05  # after this long without writes, the last group is marked and a spare created
+GROUP_SIZE = 8 * 1024 * 1024  # a larger write delays its first entries
 
 
 @dataclass(frozen=True, slots=True)
 class Durable:
-    """All up to `op` is on disk, synced."""
+    """Everything up to `op` is on disk, synced."""
 
     op: Op
 
 
 @dataclass(frozen=True, slots=True)
 class NotWritten:
-    """All up to `durable` is on disk. What came behind is not, if `error` is Unavailable."""
+    """Everything up to `durable` is on disk; nothing after it, if `error` is Unavailable."""
 
     durable: Op
     error: HeadraceError
@@ -39,7 +39,7 @@ class NotWritten:
 
 @dataclass(frozen=True, slots=True)
 class Paired:
-    """A checkpoint is named by the superblock, or why it is not."""
+    """A checkpoint is named in the superblock, or `error` says why not."""
 
     checkpoint: Checkpoint
     error: HeadraceError | None
@@ -69,7 +69,7 @@ class JournalWriter:
         self._thread.start()
 
     def append(self, entries: list[Entry]) -> None:
-        """Write these behind all that waits."""
+        """Queue entries to be written."""
         with self._changed:
             if not self._is_dropping:
                 self._waiting.extend(entries)
@@ -82,12 +82,12 @@ class JournalWriter:
             self._changed.notify()
 
     def resume(self) -> None:
-        """Take entries again: the caller knows what failed."""
+        """Accept entries again: the caller has handled the failure."""
         with self._changed:
             self._is_dropping = False
 
     def stop(self) -> None:
-        """Write what waits, then end the thread."""
+        """Write the queued entries, then end the thread."""
         with self._changed:
             self._is_stopping = True
             self._changed.notify()
@@ -98,7 +98,7 @@ class JournalWriter:
         try:
             self._write_all()
         except Exception as error:  # noqa: BLE001 - the root of a thread: the group halts
-            self._failed(HeadraceError(f"the thread of the journal died: {error!r}"))
+            self._failed(HeadraceError(f"the journal thread died: {error!r}"))
 
     def _write_all(self) -> None:
         while True:
@@ -116,7 +116,7 @@ class JournalWriter:
                 self._idle()
 
     def _wait(self) -> None:
-        """Wait for work; come back without any when it is time to be idle."""
+        """Wait for work; return without any after the idle time."""
         while not (self._waiting or self._pairs or self._is_stopping):
             if not self._changed.wait(None if self._is_idle else IDLE_S):
                 return
@@ -153,7 +153,7 @@ class JournalWriter:
             self.report(Paired(checkpoint, None))
 
     def _idle(self) -> None:
-        """Mark the last group. A full disk only means that there is no spare yet."""
+        """Mark the last group. On a full disk there is just no spare yet."""
         self._is_idle = True
         try:
             self.group.idle()

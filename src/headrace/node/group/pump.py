@@ -1,16 +1,16 @@
 """The pump of one group: the single writer of its log, as a synchronous machine.
 
-Requests come in; what should be done leaves as effects, which the driver performs:
+Requests come in, effects go out, and the driver performs them:
 
     Append    hand these entries to the journal's thread     → on_durable or on_failed
-    Reply     answer the one who asked
+    Reply     answer the caller
     Persist   write the oldest checkpoint, in its own thread → on_persisted or on_unpersisted
     Pair      name it in the superblock, in the journal's    → on_paired
               thread
 
-What does not fit into the pipeline or the ring, or must wait for a checkpoint, waits in the
-inbox, within bounds and its deadline. A request in the inbox is not in the log: one that leaves
-it unprepared surely did not happen.
+Requests that do not fit into the pipeline or the ring, or must wait for a checkpoint, wait in
+the inbox, within its bounds and their deadlines. A request in the inbox is not in the log: one
+that leaves it unprepared has certainly not happened.
 """
 
 from collections import deque
@@ -37,13 +37,13 @@ _SEAL_REQUESTS = {
     for expire in (True, False)
 }
 _FREEING = frozenset({operations.ClosePartition.operation, operations.Purge.operation})
-BUSY_MS = 50  # about what it takes to write a full pipeline
-RETRY_S = 1.0  # between two tries of a checkpoint that could not be written
+BUSY_MS = 50  # about the time to write a full pipeline
+RETRY_S = 1.0  # between two attempts of a checkpoint that could not be written
 
 
 @dataclass(frozen=True, slots=True)
 class PumpLimits:
-    """How much may be under way at once."""
+    """Limits on work in flight."""
 
     pipeline_count: int = 1_024
     pipeline_size: int = 64 * 1024 * 1024
@@ -57,7 +57,7 @@ class PersistSnapshot:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Name a checkpoint that was written, and clear up behind it."""
+    """Name a written checkpoint in the superblock, and clean up after it."""
 
     checkpoint: Checkpoint
 
@@ -77,28 +77,28 @@ def _unobserved(entry: Entry, result: object) -> None:
 
 @dataclass(slots=True)
 class Pump:
-    """Drives one group. All calls come from one thread, one after the other."""
+    """Drives one group. All calls come from one thread, sequentially."""
 
     group: Group
     pace: SealPace
     limits: PumpLimits = field(default_factory=PumpLimits)
-    observe: Callable[[Entry, object], None] = _unobserved  # told of every op that was applied
+    observe: Callable[[Entry, object], None] = _unobserved  # called for every applied op
     replica: Replica[Entry] = field(init=False)
     inbox: deque[_Waiting] = field(default_factory=deque)
     inbox_size: int = 0
     seals_in_flight: int = 0
-    expires: bool = True  # Seals let writers and stages go that were idle too long
-    may_seal: bool = True  # False: the log is left as it is, until something is asked
+    expires: bool = True  # Seals expire writers and stages that were idle too long
+    may_seal: bool = True  # False: the log is left unchanged until the first request
     owes_seal: bool = False  # a Seal was due and could not be written
-    seal_failed: bool = False  # since the last tick, which decides when it is tried again
-    seal_at: float = 0.0  # when a Seal that failed may be tried again; 0: at any time
+    seal_failed: bool = False  # since the last tick, which schedules the retry
+    seal_at: float = 0.0  # when a failed Seal may be retried; 0: at any time
     is_persisting: bool = False
     retry_at: float = 0.0  # of a checkpoint that failed
     halted: HeadraceError | None = None
-    last_failure: HeadraceError | None = None  # of a checkpoint; None once one succeeds
+    last_failure: HeadraceError | None = None  # of a checkpoint; None after a success
 
     def __post_init__(self) -> None:
-        """Go on where recovery ended; count what it found since the last Seal."""
+        """Continue where recovery ended."""
         journal = self.group.journal
         newest = journal.headers(journal.durable, journal.durable)
         timestamp = newest[0].timestamp if newest else 0
@@ -109,7 +109,7 @@ class Pump:
     def submit(
         self, request: EntryProposal, now: int, *, ticket: object = None, deadline: float = 0.0
     ) -> list[Effect]:
-        """Take a request. It is answered exactly once, through its ticket."""
+        """Submit a request. It is answered exactly once, through its ticket."""
         size = len(request.body)
         if self.halted is not None:
             return [SoloReply(ticket, not_ready(self.halted))]
@@ -117,15 +117,13 @@ class Pump:
         if not self.inbox and self._has_room():
             return self._prepare(request, now, ticket, deadline)
         if self.inbox and self.inbox_size + size > self.limits.inbox_size:
-            return [
-                SoloReply(ticket, Busy("the group has as much to write as it may", BUSY_MS))
-            ]
+            return [SoloReply(ticket, Busy("the write queue of the group is full", BUSY_MS))]
         self.inbox.append(_Waiting(request, ticket, deadline))
         self.inbox_size += size
         return self._relieve(now)
 
     def on_durable(self, op: Op, now: int) -> list[Effect]:
-        """The journal has all up to `op`: apply, answer, and take what waits."""
+        """The journal has everything up to `op`: apply, answer, and refill the pipeline."""
         if self.halted is not None:
             return []
         effects: list[Effect] = []
@@ -141,13 +139,13 @@ class Pump:
         return [*effects, *self._persist(), *self._fill(now)]
 
     def on_failed(self, durable: Op, error: HeadraceError, now: int) -> list[Effect]:
-        """The journal has all up to `durable`, and surely nothing above it."""
+        """The journal has everything up to `durable`, and certainly nothing above it."""
         if not isinstance(error, Unavailable):
             return self.on_halted(error)
         effects = self.on_durable(durable, now) if durable > self.replica.durable else []
         if self.halted is not None:
             return effects
-        # What was prepared meanwhile goes back, too: it chains to what is not there.
+        # Entries prepared meanwhile are dropped, too: they chain to missing entries.
         effects = [one for one in effects if not isinstance(one, SoloAppend)]
         effects += self.replica.on_failed(error)
         if self.seals_in_flight:
@@ -156,7 +154,7 @@ class Pump:
         return effects + self._refuse_inbox(error)
 
     def on_halted(self, error: HeadraceError) -> list[Effect]:
-        """Nothing goes on in this group: say so to everybody, now and from now on."""
+        """The group halts: refuse all requests, now and from now on."""
         self.halted = error
         return [
             *self.replica.on_halted(error),
@@ -167,21 +165,21 @@ class Pump:
         return [Pair(checkpoint)]
 
     def on_paired(self, checkpoint: Checkpoint, now: int) -> list[Effect]:
-        """A checkpoint is done: the ring has room again."""
+        """A checkpoint is complete: the ring has room again."""
         self.group.checkpoints.release(checkpoint)
         self.is_persisting = False
         self.last_failure = None
         return [*self._persist(), *self._fill(now)]
 
     def on_unpersisted(self, error: HeadraceError, clock: float) -> list[Effect]:
-        """A checkpoint could not be written: try again later, or halt if that is in vain."""
+        """A checkpoint could not be written: retry later, or halt if that is pointless."""
         self.is_persisting = False
         self.last_failure = error
         self.retry_at = clock + RETRY_S
         return [] if isinstance(error, Unavailable) else self.on_halted(error)
 
     def on_tick(self, now: int, clock: float) -> list[Effect]:
-        """Let deadlines pass, Seals come due, and failed checkpoints have another try."""
+        """Expire deadlines, seal if due, and retry failed checkpoints."""
         effects: list[Effect] = [*self.replica.on_tick(clock)]
         if any(clock >= one.deadline for one in self.inbox):
             late = [one for one in self.inbox if clock >= one.deadline]
@@ -201,22 +199,22 @@ class Pump:
 
     @property
     def head(self) -> Head | None:
-        """The newest entry that was applied, so durable and committed; None before the first.
+        """The newest applied entry, which is durable and committed; None before the first.
 
-        Op and checksum belong together because both are of the machine, which runs on the loop:
-        `journal.durable` and `journal.tip` are two stores of another thread.
+        Op and checksum are consistent, since both come from the machine on the loop:
+        `journal.durable` and `journal.tip` are written separately by another thread.
         """
         replica = self.replica
         return Head(replica.applied, replica.applied_tip) if replica.applied else None
 
     def request_seal(self, now: int) -> list[Effect]:
-        """Have a Seal soon, whatever the pace says."""
+        """Request a Seal soon, whatever the pace."""
         self.owes_seal = True
         return self._relieve(now)
 
     @property
     def is_idle(self) -> bool:
-        """Say whether nothing is under way."""
+        """Whether no work is in flight."""
         return not self.inbox and not self.replica.in_flight and not self.is_persisting
 
     def _has_room(self) -> bool:
@@ -229,7 +227,7 @@ class Pump:
         )
 
     def _may_seal(self) -> bool:
-        """Say whether one more Seal may come; nothing is prepared behind the last one."""
+        """Return whether one more Seal may follow; nothing is prepared after the last one."""
         return len(self.group.checkpoints.pending) + self.seals_in_flight < PENDING_MAX
 
     def _ring_is_full(self) -> bool:
@@ -254,13 +252,13 @@ class Pump:
         return [self.replica.on_request(_SEAL_REQUESTS[self.expires], now)]
 
     def _relieve(self, now: int) -> list[Effect]:
-        """Seal if that is due, or if only a checkpoint gives slots back."""
+        """Seal if due, or if only a checkpoint can free slots."""
         if self._ring_is_full() and self.seals_in_flight == 0 and not self.is_persisting:
             self.owes_seal = self.owes_seal or not self.group.checkpoints.pending
         return self._seal_if_due(now)
 
     def _fill(self, now: int) -> list[Effect]:
-        """Prepare what waits, as far as there is room."""
+        """Prepare waiting requests while there is room."""
         effects: list[Effect] = []
         while self.inbox and self._has_room():
             request, ticket, deadline = self.inbox.popleft()
@@ -282,12 +280,12 @@ class Pump:
 
 
 def not_ready(error: HeadraceError) -> NotReady:
-    return NotReady(f"this group does not serve: {error}", hint="See the node's status")
+    return NotReady(f"this group is not serving: {error}", hint="Check the node's status")
 
 
 def _timed_out(cause: HeadraceError | None) -> TimedOut:
-    why = "" if cause is None else f", since a checkpoint cannot be written: {cause}"
+    why = "" if cause is None else f", because a checkpoint cannot be written: {cause}"
     return TimedOut(
-        f"the deadline came before it was written; it did not happen{why}",
-        hint="" if why else "Repeat it, with more time or when the node has less to do",
+        f"the deadline passed before it was written; nothing happened{why}",
+        hint="" if why else "Retry with a longer timeout, or when the node is less busy",
     )

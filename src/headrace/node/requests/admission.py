@@ -1,8 +1,8 @@
-"""Judges batches before they are proposed: sizes, checksum, Arrow's own checks, schema.
+"""Validates batches before they are proposed: sizes, checksum, Arrow's own checks, schema.
 
-Small batches are judged at once, large ones in threads, beside the loop; what counts is the
-size they inflate to. Those of one writer leave in the order in which they came, since its
-versions must not overtake one another; nobody waits for another writer's.
+Small batches are validated at once, large ones in threads off the loop; what counts is their
+inflated size. Batches of one writer leave in the order of arrival, since its versions must
+stay in order; different writers do not wait for each other.
 """
 
 import asyncio
@@ -31,14 +31,14 @@ from headrace.partition.machine.operations import (
 from headrace.storage.seam import Buffer
 from headrace.wire.write_messages import AppendRequest, StageRequest
 
-# Judged within a loop's turn: a quarter of a millisecond, less than two wake-ups of a thread.
+# Validated within a loop turn: takes 0.25 ms, less than two thread wake-ups.
 INLINE_SIZE_MAX = 1024 * 1024 + 64 * 1024
 _VERSION_MAX = 2**63 - 1
 _NUMBER_MAX = 2**32 - 1
 
 
 class BatchSchema(NamedTuple):
-    """What a batch must be."""
+    """The schema that a batch must have."""
 
     schema: pa.Schema
     layout: Layout
@@ -48,7 +48,7 @@ Then = Callable[[EntryProposal | HeadraceError], None]
 
 
 class Batch(NamedTuple):
-    """A batch as it came, and what it must be."""
+    """A batch as received, and the schema that it must have."""
 
     request: AppendRequest | StageRequest
     body: Buffer
@@ -63,16 +63,16 @@ class _InLine:
 
 @dataclass(slots=True)
 class Admission:
-    """A line of batches for each writer. All but the judging happens on the loop's thread."""
+    """A queue of batches per writer. All but the validation runs on the loop's thread."""
 
     loop: asyncio.AbstractEventLoop
     threads: Executor
     _lines: dict[bytes, deque[_InLine]] = field(default_factory=dict)  # none of them is empty
 
     def admit(self, batch: Batch, then: Then) -> EntryProposal | HeadraceError | None:
-        """Judge a batch, and return what to propose, or why not.
+        """Validate a batch; return the proposal, or the error.
 
-        None: `then` will be called with that, after all before it of its writer.
+        None: `then` is called with it later, after all earlier batches of the writer.
         """
         outcome = _outcome_now(batch) if len(batch.body) <= INLINE_SIZE_MAX else None
         writer = batch.request.writer
@@ -85,7 +85,7 @@ class Admission:
         return None
 
     def _judge(self, batch: Batch, place: _InLine) -> None:
-        """In a thread."""
+        """Runs in a thread."""
         outcome = _outcome(batch, INFLATED_SIZE_MAX)
         self.loop.call_soon_threadsafe(self._judged, batch.request.writer, place, outcome)
 
@@ -103,7 +103,7 @@ class Admission:
 
 
 def _outcome_now(batch: Batch) -> EntryProposal | HeadraceError | None:
-    """Judge within a loop's turn; None if that would take too long."""
+    """Validate within a loop turn; None if that would take too long."""
     try:
         return _outcome(batch, INLINE_SIZE_MAX)
     except Inflates:
@@ -111,13 +111,14 @@ def _outcome_now(batch: Batch) -> EntryProposal | HeadraceError | None:
 
 
 def _outcome(batch: Batch, inflated_max: int) -> EntryProposal | HeadraceError:
-    """Judge; Inflates if the batch takes more than `inflated_max`."""
+    """Validate; Inflates if the batch takes more than `inflated_max`."""
     try:
         return judged(batch, inflated_max)
     except HeadraceError as error:
         return error
     except (MemoryError, pa.ArrowMemoryError):
-        return BadBatch("this node has not enough memory for it", hint="Send smaller batches")
+        flaw = "this node does not have enough memory for this batch"
+        return BadBatch(flaw, hint="Send smaller batches")
     except Inflates:
         raise
     except Exception as error:  # noqa: BLE001 - the root of a thread's work
@@ -155,23 +156,23 @@ def _judge(
     inflated_max: int,
     reserve: int = 0,
 ) -> bytes:
-    """Judge a batch, and return the checksum of its body."""
+    """Validate a batch, and return the checksum of its body."""
     if len(body) + reserve > BODY_SIZE_MAX:
         limit = BODY_SIZE_MAX - reserve
         raise BodyTooLarge(len(body), limit, row_count=request.row_count)
     if len(request.writer) != len(NO_WRITER) or request.writer == NO_WRITER:
-        raise BadBatch("a writer is 16 bytes, and not all zeros")
+        raise BadBatch("a writer ID must have 16 bytes, not all zero")
     if not 1 <= request.version <= _VERSION_MAX:
-        raise BadBatch(f"{request.version} is no version: a writer counts from 1")
+        raise BadBatch(f"version must be an integer >= 1, got {request.version}")
     if not 0 <= request.row_count <= _NUMBER_MAX:
-        raise BadBatch(f"{request.row_count} is not a number of rows")
+        raise BadBatch(f"{request.row_count} is not a valid number of rows")
     checksum = xxh3_128_digest(body)
     if request.checksum and (
         len(request.checksum) != CHECKSUM_SIZE or request.checksum != checksum
     ):
         raise BadBatch(
-            f"the body's checksum is {checksum.hex()}, the sender's {request.checksum.hex()}",
-            hint="Its bytes were changed on the way: send it again, and look at the network",
+            f"body checksum: expected {request.checksum.hex()}, found {checksum.hex()}",
+            hint="Its bytes changed in transit: send it again, and check the network",
         )
     admit(body, kind.schema, request.row_count, kind.layout, inflated_max)
     return checksum

@@ -1,8 +1,8 @@
-"""Group 0 of a running node: streams and topics, asked for and changed.
+"""Group 0 of a running node: queries and changes of streams and topics.
 
-What depends on the environment is decided here, before a command is proposed: the shard of a
-new topic, whether its schema can be kept, whether a new version may follow the old one. The
-fields `created` and `version` hold these checks true until apply.
+Decisions that depend on the environment are made here, before a command is proposed: the shard
+of a new topic, whether its schema can be stored, whether a new version may follow the old one.
+The fields `created` and `version` keep these checks valid until apply.
 """
 
 from collections import Counter
@@ -35,7 +35,7 @@ KEY_OPTION = "key"  # the column whose value chooses a row's partition
 
 @dataclass(slots=True)
 class MetadataGroup:
-    """The metadata machine, as the machine of a group."""
+    """Adapts the metadata machine to a group."""
 
     machine: MetadataMachine
     bodiless: frozenset[int] = frozenset()
@@ -58,17 +58,17 @@ class MetadataGroup:
 
 @dataclass(slots=True)
 class Catalog:
-    """Answers requests about metadata. Everything but the checks of schemas is in memory."""
+    """Answers metadata requests. Everything is in memory; only schema checks take time."""
 
-    driver: Driver | None  # None: group 0 is held, and this is what is left of it
+    driver: Driver | None  # None: group 0 is held, and this is its readable part
     machine: MetadataMachine
     shard_count: int
-    checks: Executor  # where schemas are tried: that may take milliseconds
-    on_change: Changed  # told after `revision` rose
-    doubt: Callable[[str], HeadraceError | None]  # why something is not done, or not known
+    checks: Executor  # checks schemas, which may take milliseconds
+    on_change: Changed  # called after `revision` has risen
+    doubt: Callable[[str], HeadraceError | None]  # why something is not done, or unknown
     _seen: Revision = field(init=False)
-    may_level: bool = False  # the log says that no older release goes on in it
-    _is_levelling: bool = False  # a Level is on its way
+    may_level: bool = False  # the log records that no older release may open it
+    _is_levelling: bool = False  # a Level is in flight
 
     def __post_init__(self) -> None:
         self._seen = self.state.revision
@@ -77,7 +77,7 @@ class Catalog:
 
     @property
     def is_normal(self) -> bool:
-        """Say whether group 0 takes changes."""
+        """Whether group 0 accepts changes."""
         return self.driver is not None and self.driver.pump.halted is None
 
     @property
@@ -85,10 +85,10 @@ class Catalog:
         return self.machine.state
 
     def begin_level(self) -> None:
-        """Have the rules of this release begin, before any change that follows."""
+        """Propose the level of this release, before any later change."""
 
         def done(_: object) -> None:
-            self._is_levelling = False  # if it failed, the next change tries again
+            self._is_levelling = False  # if it failed, the next change retries
 
         if self.may_level and self.state.level < LEVEL and not self._is_levelling:
             assert self.driver is not None
@@ -98,7 +98,7 @@ class Catalog:
             self.driver.submit(request, done, float("inf"))
 
     def handle(self, request: MetadataRequest, deadline: float, answer: Answer) -> None:
-        """Take one request; `answer` is called once."""
+        """Handle one request; `answer` is called once."""
         try:
             self._refuse_in_doubt(request)
             self._handle(request, deadline, answer)
@@ -106,7 +106,7 @@ class Catalog:
             answer(error, ())
 
     def topic(self, name: str) -> TopicMetadata:
-        """Find a topic by its name, or raise TopicUnknown with what was meant perhaps."""
+        """Find a topic by name, or raise TopicUnknown with a suggestion."""
         wanted = parse_topic(name)
         found = self.state.topic(wanted.stream, wanted.topic)
         if found is None:
@@ -123,7 +123,7 @@ class Catalog:
         )
 
     def info(self, topic: TopicMetadata) -> wire.TopicInfo:
-        """Describe a topic as it is now."""
+        """Describe the current state of a topic."""
         layout = self.state.layout
         return wire.TopicInfo(
             topic=str(TopicName(self.state.streams[topic.stream_id].name, topic.name)),
@@ -149,9 +149,9 @@ class Catalog:
             self.on_change()
 
     def _refuse_in_doubt(self, request: MetadataRequest) -> None:
-        """Change nothing in doubt, nor let metadata that lost all look like an empty log's."""
+        """Refuse changes in doubt; do not let lost metadata look like an empty log."""
         if isinstance(request, wire.DescribeTopic):
-            return  # `topic` says so, if it is not known
+            return  # `topic` raises, if it is unknown
         if isinstance(request, wire.ListTopics) and self.state.topics:
             return
         doubt = self.doubt(_in_doubt(request))
@@ -232,7 +232,7 @@ class Catalog:
         def begin() -> None:
             if self.state.stream(name.stream) is None:
                 refused = self.machine.judge_new(command())
-                if refused is not None:  # a topic that cannot be leaves no stream behind
+                if refused is not None:  # an invalid topic must not leave a new stream
                     answer(metadata_error(refused, self.names()), ())
                     return
                 self.submit(commands.CreateStream(name.stream), deadline, with_stream)
@@ -267,7 +267,7 @@ class Catalog:
     def _checked(
         self, check: Callable[[], None], then: Callable[[], None], answer: Answer
     ) -> None:
-        """Run a check beside the loop, and go on with `then` on it, or answer why not."""
+        """Run a check off the loop, then call `then` on it, or answer with the error."""
         assert self.driver is not None
         loop = self.driver.loop
 
@@ -297,8 +297,8 @@ class Catalog:
     def submit(
         self, command: commands.Command, deadline: float, done: Callable[[object], None]
     ) -> None:
-        """Propose a command, which nobody has judged; `done` gets its result or an error."""
-        if not isinstance(command, commands.Adopt):  # which is of this level by itself
+        """Propose an unvalidated command; `done` gets its result or an error."""
+        if not isinstance(command, commands.Adopt):  # which sets this level itself
             self.begin_level()
         assert self.driver is not None
         self.driver.submit(
@@ -315,7 +315,7 @@ class Catalog:
         return wire.Changed(result.revision) if topic is None else self.info(topic)
 
     def _quietest_shard(self) -> GroupId:
-        """Return the shard with the fewest partitions; the first of equals."""
+        """Return the shard with the fewest partitions; the lowest number among equals."""
         counts = Counter({GroupId(number): 0 for number in range(1, self.shard_count + 1)})
         for topic in self.state.topics.values():
             counts[topic.shard] += len(topic.partitions)
@@ -323,7 +323,7 @@ class Catalog:
 
 
 def _is_there(refused: results.MetadataRefusal) -> bool:
-    """Tell whether somebody else was quicker to make a stream, which is as good."""
+    """Return whether the stream was created concurrently, which is as good."""
     return refused.code is results.MetadataCode.STREAM_EXISTS
 
 
@@ -334,9 +334,9 @@ def _check_new(data: bytes, options: dict[str, str]) -> None:
     if key is None:
         return
     if key not in schema.names:
-        raise BadSchema(key, "the key is no column", hint=f"Choose one of {schema.names}")
+        raise BadSchema(key, "the key is not a column", hint=f"Choose one of {schema.names}")
     if pa.types.is_nested(schema.field(key).type):
-        raise BadSchema(key, "a key must be a plain value, not a list, struct or map")
+        raise BadSchema(key, "a key must be a scalar, not a list, struct or map")
 
 
 def _check_next(older: bytes, newer: bytes) -> None:
@@ -346,10 +346,10 @@ def _check_next(older: bytes, newer: bytes) -> None:
 
 
 def _in_doubt(request: MetadataRequest) -> str:
-    """Begin the sentence that says why a request is not done in doubt."""
+    """Return the beginning of the error for a request refused in doubt."""
     match request:
         case wire.ListTopics():
-            return "no topic is known, and"
+            return "no topics found, and"
         case wire.CreateStreamRequest():
             what = f"create stream {request.name!r}"
         case wire.DeleteStreamRequest():

@@ -1,4 +1,4 @@
-"""What a machine refused, as the error that its asker gets. The one translation of results."""
+"""Translates refusals of the machines into the errors that clients get."""
 
 import logging
 from collections.abc import Sequence
@@ -22,38 +22,36 @@ from headrace.model.namespace import TopicName
 from headrace.node.events import event
 from headrace.partition.machine import results as partition
 
-_COMPARED_MAX = 100  # names that are compared with a wrong one: each takes its time
+_COMPARED_MAX = 100  # names compared with an unknown one: each takes time
 _HINTS = {
-    partition.RefusalCode.WRITER_CONFLICT: "Use a new writer, or the content of the first try",
-    partition.RefusalCode.TOO_OLD: "Its answer was given long ago; go on with a new writer",
-    partition.RefusalCode.WRITERS_FULL: "Go on with a writer that is there, as txnAppId and "
-    "txnVersion of Spark do. Producers that are idle leave after a week, writers of one "
+    partition.RefusalCode.WRITER_CONFLICT: "Use a new writer, or resend the original content",
+    partition.RefusalCode.TOO_OLD: "It was answered long ago; continue with a new writer",
+    partition.RefusalCode.WRITERS_FULL: "Reuse an existing writer, as txnAppId and "
+    "txnVersion of Spark do. Idle producers expire after a week, writers of one "
     "transaction after a day",
-    partition.RefusalCode.STAGES_FULL: "Publish or discard what is staged; what nobody stages "
-    "any more expires after a day",
-    partition.RefusalCode.STAGE_MISSING: "Look whether its rows are there, if this is a repeat "
-    "whose answer was lost. If not, stage them again, and publish those receipts",
-    partition.RefusalCode.SUPERSEDED: "A later version was published; begin a new one above it",
-    partition.RefusalCode.FENCED: "Another consumer took over; join the group again",
+    partition.RefusalCode.STAGES_FULL: "Publish or discard staged rows; idle stages expire "
+    "after a day",
+    partition.RefusalCode.STAGE_MISSING: "If this is a retry after a lost answer, check "
+    "whether its rows exist. If not, stage them again, and publish those receipts",
+    partition.RefusalCode.SUPERSEDED: "A later version was published; start a new one above it",
+    partition.RefusalCode.FENCED: "Another consumer took over; rejoin the group",
 }
-_CHANGED = "Somebody else has changed it: look the topic up again"
+_CHANGED = "It was changed concurrently: look up the topic again"
 _METADATA_HINTS = {
-    metadata.MetadataCode.BAD_PARTITION_COUNT: "Ask for one at least",
-    metadata.MetadataCode.BAD_RETENTION: "Give more than nothing, or leave it out to keep "
-    "everything",
-    metadata.MetadataCode.BAD_OPTION: "Take it out, or write it as the others are",
+    metadata.MetadataCode.BAD_PARTITION_COUNT: "Use at least 1",
+    metadata.MetadataCode.BAD_RETENTION: "Use a value >= 1, or omit it to keep everything",
+    metadata.MetadataCode.BAD_OPTION: "Remove it, or correct it",
     metadata.MetadataCode.STREAM_EXISTS: "Use it, or choose another name",
-    metadata.MetadataCode.STREAM_NOT_EMPTY: "Delete its topics first, or say that they go with "
-    "it",
+    metadata.MetadataCode.STREAM_NOT_EMPTY: "Delete its topics first, or delete them with it",
     metadata.MetadataCode.PARTITIONS_NOT_NEXT: _CHANGED,
     metadata.MetadataCode.SCHEMA_NOT_NEXT: _CHANGED,
-    metadata.MetadataCode.SCHEMA_REPEATED: "Nothing is left to do",
-    metadata.MetadataCode.LIMIT_REACHED: "Ask for fewer, or delete what is not needed any more",
+    metadata.MetadataCode.SCHEMA_REPEATED: "Nothing to do",
+    metadata.MetadataCode.LIMIT_REACHED: "Use fewer, or delete unused ones",
 }
 
 
 def metadata_error(refused: metadata.MetadataRefusal, topics: Sequence[str]) -> HeadraceError:
-    """Say why group 0 refused a command. `topics` are names that may have been meant."""
+    """Return the error for a refusal by group 0. `topics` are candidates for a suggestion."""
     fields = refused.fields
     match refused.code:
         case metadata.MetadataCode.TOPIC_UNKNOWN:
@@ -74,7 +72,7 @@ def metadata_error(refused: metadata.MetadataRefusal, topics: Sequence[str]) -> 
 
 
 def partition_error(refused: partition.Refusal) -> HeadraceError:
-    """Say why a shard refused an operation."""
+    """Return the error for a refusal by a shard."""
     match refused.code:
         case partition.RefusalCode.PARTITION_UNKNOWN:
             return PartitionUnknown(f"{refused.fields['namespace']:x}")
@@ -86,36 +84,36 @@ def partition_error(refused: partition.Refusal) -> HeadraceError:
         case partition.RefusalCode.WRITER_UNKNOWN:
             return WriterUnknown(refused.message)
         case code if refused.is_retryable:
-            return NotYet(code.value, refused.message, hint="Repeat it in a moment")
+            return NotYet(code.value, refused.message, hint="Retry in a moment")
         case code:
             return Refused(code.value, refused.message, hint=_HINTS.get(code, ""))
 
 
 def topic_unknown(name: TopicName, topics: Sequence[str]) -> TopicUnknown:
-    """Say that there is no such topic, and which one was meant perhaps."""
+    """Return the error for an unknown topic, with a suggestion."""
     near = get_close_matches(str(name), topics[:_COMPARED_MAX], 1)
-    hint = f"Did you mean {near[0]!r}?" if near else "List the topics, or create it"
-    return TopicUnknown(f"there is no topic {str(name)!r}", hint=hint)
+    hint = f"Did you mean {near[0]!r}?" if near else "List the topics, or create this one"
+    return TopicUnknown(f"topic {str(name)!r} does not exist", hint=hint)
 
 
 def defect(where: str, error: Exception) -> NotReady:
-    """Say that this node failed in a way that nobody thought of. The request is answered."""
+    """Log an unexpected exception, and return the error that answers the request."""
     event("node.defect.found", level=logging.ERROR, where=where, error=repr(error))
     return NotReady(
         f"{where} failed on this node: {type(error).__name__}",
-        hint="This is a defect; the node's log has the details",
+        hint="This is a bug; the node's log has the details",
     )
 
 
 def schema_unknown(version: int, count: int) -> NotYet:
-    """Say that a schema is on its way here, or was never made."""
+    """Return the error for a schema that has not arrived yet, or never existed."""
     return NotYet(
         "schema_unknown",
-        f"schema {version} is not known here yet; there are {count}",
-        hint="Repeat it in a moment, or look the topic up again",
+        f"schema version {version} is unknown here yet; there are {count}",
+        hint="Retry in a moment, or look up the topic again",
     )
 
 
 def late() -> TimedOut:
-    """Say that a deadline came before the request's turn."""
-    return TimedOut("the deadline came first; nothing happened", hint="Give it more time")
+    """Return the error for a request whose deadline passed before its turn."""
+    return TimedOut("the deadline passed; nothing happened", hint="Retry with a longer timeout")

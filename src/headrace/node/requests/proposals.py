@@ -1,4 +1,4 @@
-"""Requests about partitions, as operations of the log; their results, as replies."""
+"""Translates partition requests into log operations, and their results into replies."""
 
 from typing import assert_never
 
@@ -39,11 +39,11 @@ _Answered = (
     | CursorStored
     | CursorDeleted
 )
-_NUMBER_MAX = 2**63 - 1  # of what counts in the log: it fits where it is kept
+_NUMBER_MAX = 2**63 - 1  # of numbers in the log: fits their fields
 
 
 def to_log(request: Written) -> EntryProposal:
-    """Return what is proposed for a request without rows, or raise BadRequest."""
+    """Return the proposal for a request without rows, or raise BadRequest."""
     writer, version = NO_WRITER, 0
     if isinstance(request, write_messages.PublishRequest | write_messages.DiscardRequest):
         writer = _writer(request.writer)
@@ -90,7 +90,7 @@ def _command(request: Written) -> Command:
 
 
 def to_reply(result: object) -> Reply | HeadraceError:
-    """Return the answer that a result of the machine becomes: itself, or what refused it."""
+    """Translate a result of the machine into a reply or an error."""
     if isinstance(result, Refusal):
         return partition_error(result)
     assert isinstance(result, _Answered)
@@ -99,13 +99,13 @@ def to_reply(result: object) -> Reply | HeadraceError:
 
 def _writer(writer: bytes) -> bytes:
     if len(writer) != len(NO_WRITER) or writer == NO_WRITER:
-        raise BadRequest("a writer is 16 bytes, and not all zeros")
+        raise BadRequest("a writer ID must have 16 bytes, not all zero")
     return writer
 
 
 def _stage_id(stage_id: bytes) -> bytes:
     if len(stage_id) != STAGE_ID_SIZE:
-        raise BadRequest(f"a stage's id has {STAGE_ID_SIZE} bytes, this one {len(stage_id)}")
+        raise BadRequest(f"a stage ID must have {STAGE_ID_SIZE} bytes, got {len(stage_id)}")
     return stage_id
 
 

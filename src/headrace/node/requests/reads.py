@@ -1,4 +1,4 @@
-"""What a shard holds, as replies to those who read."""
+"""Translates a shard's content into replies for readers."""
 
 from collections.abc import Sequence
 
@@ -8,11 +8,11 @@ from headrace.partition.machine.state import Partition
 from headrace.storage.seam import Buffer
 from headrace.wire import read_messages
 
-ALIGNMENT = 64  # Arrow likes its buffers at such places
+ALIGNMENT = 64  # the alignment that Arrow prefers for buffers
 
 
 def bounds_of(partition: Partition) -> read_messages.PartitionBounds:
-    """Say what is retained of a partition."""
+    """Return what is retained of a partition."""
     first, end = partition.first, partition.end
     sealed_end = min((run.first for run in partition.runs), default=end)
     sealed_end = max(first, sealed_end)
@@ -22,7 +22,7 @@ def bounds_of(partition: Partition) -> read_messages.PartitionBounds:
 
 
 def end_for(partition: Partition, version: int) -> Offset:
-    """Return where rows end that a schema version can show."""
+    """Return the end of the rows that a schema version can show."""
     newer = (offset for number, offset in partition.versions if number > version)
     return min([*newer, partition.end])
 
@@ -33,7 +33,7 @@ def cursors_of(partition: Partition) -> read_messages.Cursors:
 
 
 def fetched(found: FetchedRows) -> tuple[read_messages.FetchReply, Sequence[Buffer]]:
-    """Return rows as a reply and a body, each piece at an aligned place."""
+    """Return rows as a reply and a body, with each piece aligned."""
     body: list[Buffer] = []
     for piece, rows in found.parts:
         body.append(rows)

@@ -1,8 +1,8 @@
-"""What a reconciler's pass asks of its shard, as values.
+"""The actions that a reconciler pass plans for its shard, as values.
 
 Steps are performed at once, in order, before the shard does anything else; they cannot fail,
-and one that was not performed comes again in the next pass. Deeds take their time: each is in
-flight until the shard says `done` or `failed`, and is not planned again before.
+and a missed one is planned again in the next pass. Deeds take time: each is in flight until
+the shard reports `done` or `failed`, and is not planned again before.
 """
 
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ from headrace.partition.reader import Key
 
 @dataclass(frozen=True, slots=True)
 class Fence:
-    """Take the row away and refuse appends and reads. Its tombstone stands already."""
+    """Remove the row, and refuse appends and reads. The tombstone is already set."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class InsertRouted:
-    """Put the row of a life that the machine has."""
+    """Insert the row of a life that the machine has."""
 
     key: Key
     shard: GroupId
@@ -32,24 +32,24 @@ class InsertRouted:
 
 @dataclass(frozen=True, slots=True)
 class RemoveRouted:
-    """Take away the row of a life that the machine has not, or should not serve."""
+    """Remove the row of a life that the machine does not have, or should not serve."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class ServeParked:
-    """Take what is parked for this life, and serve it."""
+    """Serve the requests parked for this life."""
 
     key: Key
 
 
 @dataclass(frozen=True, slots=True)
 class RefuseParked:
-    """Drop what is parked for this life, and answer it with `error`."""
+    """Drop the requests parked for this life, answering with `error`."""
 
     key: Key
-    found: Revision | None  # the life that is there instead; None: nothing is
+    found: Revision | None  # the life in its place; None: there is none
 
     @property
     def error(self) -> HeadraceError:
@@ -102,7 +102,7 @@ class Collect:
 
 @dataclass(frozen=True, slots=True)
 class ConfirmRemove:
-    """Drop from memory what belonged to this life: no file of it is left."""
+    """Drop this life from memory: no file of it is left."""
 
     work: ClassVar = ReconcileWork.REMOVAL
     key: Key

@@ -1,17 +1,17 @@
-"""Has the rows of deleted topics gone from every file of a shard, and says what is left.
+"""Erases the rows of deleted topics from every file of a shard, and reports what is left.
 
-    closed     every unwanted life is closed in the log: no Seal behind that names its rows
+    closed     every unwanted life is closed in the log: no later Seal names its rows
     renewed    the next append clears the spares and begins a file that never held anything
-    1st Seal   carries what is live out of every older carry file and kept journal file
-    2nd Seal   no kept snapshot names an older file: segments, carry files and kept files go,
-               and the drain unlinks every older journal file instead of using it again
+    1st Seal   carries live rows out of every older carry file and kept journal file
+    2nd Seal   no kept snapshot names an older file: segments, carry files and kept files are
+               deleted, and the drain unlinks older journal files instead of reusing them
 
-All of it goes the ways of any checkpoint, so a crash leaves what a checkpoint's crash leaves,
-and whatever is live is in files that were synced before the older ones went. What was asked
-for is in memory alone: after a restart it is asked for again, from the first step on.
+All steps are ordinary parts of checkpoints: a crash leaves what a checkpoint's crash leaves,
+and live rows are in synced files before older files are deleted. The request is kept in memory
+only: after a restart it is repeated from the first step.
 
-Nothing here runs by itself: each request takes the step that is due. What was begun goes on
-with the checkpoints that come anyway.
+Nothing here runs by itself: each request takes the step that is due. A step that was begun
+completes with the regular checkpoints.
 """
 
 import re
@@ -37,10 +37,10 @@ from headrace.storage.atomic import is_leftover
 from headrace.storage.seam import joined
 from headrace.wire.erase_messages import EraseDeleted, Erasing, UnerasedInfo
 
-_SOON: Final = "it goes with one of the next two checkpoints"
-_STAYED: Final = "two checkpoints let it stay: `headrace status` and `doctor --deep` say more"
-LEFT_COUNT_MAX: Final = 100  # files that one answer names
-_NUMBERED = re.compile(r"\.[0-9]+$")  # what a second file of a name gets in quarantine
+_SOON: Final = "removed by one of the next two checkpoints"
+_STAYED: Final = "two checkpoints left it: check `headrace status` and `doctor --deep`"
+LEFT_COUNT_MAX: Final = 100  # files named in one response
+_NUMBERED = re.compile(r"\.[0-9]+$")  # suffix of a duplicate name in quarantine
 
 
 class Left(NamedTuple):
@@ -48,16 +48,16 @@ class Left(NamedTuple):
 
     path: str
     why: str
-    waits: bool = True  # for a checkpoint, which may be the next try to remove it
+    waits: bool = True  # for a checkpoint, which may retry its removal
 
 
 class _Begun(NamedTuple):
-    revision: Revision  # all that was deleted up to it was closed
-    op: Op  # at or below this one
+    revision: Revision  # everything deleted up to it was closed
+    op: Op  # at or below this op
 
 
 class _ErasingNode(Protocol):
-    """A shard that serves."""
+    """A shard in service."""
 
     @property
     def shard(self) -> Shard: ...
@@ -68,23 +68,23 @@ Look = Callable[[], tuple[Erasing, list[Shard]]]
 
 @dataclass(slots=True)
 class Erasure:
-    """What a node was asked to erase, by shard."""
+    """The erasures requested from a node, by shard."""
 
     shards: Mapping[GroupId, _ErasingNode]
     leases: Leases
     begun: dict[GroupId, _Begun] = field(default_factory=dict)
 
     def begin(self, request: EraseDeleted, count: int, target: TargetView, now: float) -> Look:
-        """Begin where that is due, in all of `count` shards, on the loop's thread.
+        """Begin where due, in all of `count` shards, on the loop's thread.
 
-        What is returned looks at the disk, in any thread, and returns the answer, and which
-        shards should have a checkpoint.
+        The returned function checks the disk, in any thread; it returns the answer and the
+        shards that need a checkpoint.
         """
         revision = Revision(request.revision) or target.revision
         if not is_within(revision, target.revision):
             known = shown(target.revision)
-            text = f"metadata is at revision {known} here, not at {shown(revision)}"
-            raise NotYet("metadata_behind", text, hint="Repeat it in a moment")
+            text = f"the metadata here is at revision {known}, not yet at {shown(revision)}"
+            raise NotYet("metadata_behind", text, hint="Retry in a moment")
         shards = [self._serving(GroupId(number)) for number in range(1, count + 1)]
         waiting = [one for shard in shards for one in self._begin(shard, revision, target)]
         leased = {name: end - now for name, end in self.leases.ends().items()}
@@ -98,16 +98,16 @@ class Erasure:
         return look
 
     def _serving(self, number: GroupId) -> Shard:
-        """Return a shard; NotReady: nothing is said of one that nobody can look at."""
+        """Return a shard; NotReady if its files cannot be checked."""
         if number not in self.shards:
-            raise NotReady(f"shard {number} does not serve", hint="See the node's status")
+            raise NotReady(f"shard {number} is not serving", hint="Check the node's status")
         shard = self.shards[number].shard
         if shard.pump.halted is not None:
             raise not_ready(shard.pump.halted)
         return shard
 
     def _begin(self, shard: Shard, revision: Revision, target: TargetView) -> Iterator[Left]:
-        """Begin in a shard, or say what that waits for."""
+        """Begin in a shard, or yield what it waits for."""
         known = self.begun.get(shard.number)
         if known is not None and is_within(revision, known.revision):
             return
@@ -122,7 +122,7 @@ class Erasure:
         self.begun[shard.number] = _Begun(target.revision, op)
 
     def _left(self, shard: Shard, leased: Mapping[str, float]) -> list[Left]:
-        """Find what is left in a shard. `leased` has seconds, by segment."""
+        """Find the files left in a shard. `leased` has remaining seconds, by segment."""
         begun = self.begun.get(shard.number)
         if begun is None:
             return []  # it waits
@@ -133,7 +133,7 @@ class Erasure:
 
 
 def _unwanted(shard: Shard, target: TargetView) -> list[str]:
-    """Name the lives that the machine has and metadata wants no more."""
+    """Name the lives that the machine has but metadata no longer wants."""
     found = []
     for namespace, partition in shard.state.partitions.items():
         wanted = target.partitions.get(namespace)
@@ -143,7 +143,7 @@ def _unwanted(shard: Shard, target: TargetView) -> list[str]:
 
 
 def _needs_seal(left: Sequence[Left], pump: Pump) -> bool:
-    """Say whether a checkpoint would help, and none is on its way."""
+    """Return whether a checkpoint would help, and none is in progress."""
     is_coming = pump.owes_seal or pump.seals_in_flight or pump.group.checkpoints.pending
     return not is_coming and any(one.waits for one in left)
 
@@ -172,7 +172,7 @@ def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left
         text = "removed when the journal starts a new file (needs free disk space)"
         yield Left(spares.directory.path, text)
     elif is_waiting:
-        yield Left(journal.directory.path, "two checkpoints have to be made")
+        yield Left(journal.directory.path, "removed after two more checkpoints")
     usual = _SOON if is_waiting or group.checkpoints.pending else _STAYED
     yield from _segments(store, why, leased, usual)
     paths = [joined(files.carries.path, name) for name in _carried(files, fresh)]
@@ -186,12 +186,12 @@ def _left(store: Store, begun: Op, leased: Mapping[str, float]) -> Iterator[Left
     for name in files.quarantine.names():
         plain = _NUMBERED.sub("", name)  # snapshots and segments of topics that are there stay
         if plain.endswith((".wal", ".carry")) or _is_of_the_deleted(store, plain):
-            text = "in quarantine: remove it, if nothing else in it is needed"
+            text = "in quarantine: delete it if you need nothing else in it"
             yield Left(joined(files.quarantine.path, name), text, waits=False)
 
 
 def _carried(files: ShardFiles, fresh: Op) -> Iterator[str]:
-    """Name the carry files, and the kept files, that may hold entries below `fresh`."""
+    """Yield the carry files and kept files that may hold entries below `fresh`."""
     for name in files.carries.names():
         seal_op, file_id = op_of(name), kept_id(name)
         if file_id is not None:
@@ -218,12 +218,12 @@ def _segments(
         elif not _is_of_the_deleted(store, name):
             continue
         elif name in leased:
-            text = f"a reader has a lease on it, for {leased[name]:.0f} s if it is not renewed"
+            text = f"a reader holds a lease on it, for {leased[name]:.0f} s unless renewed"
             yield Left(path, text, waits=False)  # whose end asks for a checkpoint
         elif path in why:
             yield Left(path, why[path])
         else:
-            yield Left(path, "it is being read" if files.holds[name] else usual)
+            yield Left(path, "a reader has it open" if files.holds[name] else usual)
 
 
 def _is_of_the_deleted(store: Store, name: str) -> bool:

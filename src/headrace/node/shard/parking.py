@@ -1,7 +1,7 @@
-"""Requests that came before their partition was there: kept in bounds, until a deadline.
+"""Requests that arrived before their partition existed: parked within bounds, up to a deadline.
 
-Each request that is parked leaves in exactly one way, and is then answered by the caller: taken
-to be served, dropped because its life is over, or expired.
+Each parked request leaves in exactly one way, and is then answered by the caller: taken to be
+served, dropped because its life is over, or expired.
 """
 
 from collections.abc import Set as AbstractSet
@@ -13,10 +13,10 @@ from headrace.partition.reader import Key
 
 Item = TypeVar("Item")
 
-COUNT_MAX: Final = 128  # of one partition: more would only meet their deadlines in the queue
-SIZE_MAX: Final = 4 * 1024 * 1024  # of one partition: one eager topic leaves room to others
-TOTAL_SIZE_MAX: Final = 16 * 1024 * 1024  # of one shard
-CHARGE_MIN: Final = 4 * 1024  # what the smallest request costs besides its bytes
+COUNT_MAX: Final = 128  # per partition: more would only time out in the queue
+SIZE_MAX: Final = 4 * 1024 * 1024  # per partition: one busy topic leaves room for others
+TOTAL_SIZE_MAX: Final = 16 * 1024 * 1024  # per shard
+CHARGE_MIN: Final = 4 * 1024  # overhead of the smallest request
 RETRY_AFTER_MS: Final = 1_000  # about a tick of the reconciler
 
 
@@ -44,7 +44,7 @@ class Parking(Generic[Item]):
 
     @property
     def keys(self) -> AbstractSet[Key]:
-        """The lives that requests wait for."""
+        """The lives with waiting requests."""
         return self._lots.keys()
 
     @property
@@ -54,36 +54,36 @@ class Parking(Generic[Item]):
         return min(every, default=None)
 
     def park(self, key: Key, item: Item, size: int, deadline_ms: int) -> None:
-        """Keep one request of `size` bytes, or raise Busy and keep nothing."""
+        """Park one request of `size` bytes, or raise Busy."""
         assert size >= 0
         charge = max(size, CHARGE_MIN)
         lot = self._lots.get(key, [])
         if len(lot) >= COUNT_MAX:
-            raise Busy(f"{COUNT_MAX} requests wait for partition {key} already", RETRY_AFTER_MS)
+            raise Busy(f"{COUNT_MAX} requests already wait for partition {key}", RETRY_AFTER_MS)
         if charge + sum(each.charge for each in lot) > SIZE_MAX:
-            raise Busy(f"requests of {SIZE_MAX} bytes wait for partition {key}", RETRY_AFTER_MS)
+            raise Busy(f"{SIZE_MAX} bytes of requests wait for partition {key}", RETRY_AFTER_MS)
         if charge + self._size > TOTAL_SIZE_MAX:
             raise Busy(
-                f"requests of {TOTAL_SIZE_MAX} bytes wait for partitions", RETRY_AFTER_MS
+                f"{TOTAL_SIZE_MAX} bytes of requests wait for partitions", RETRY_AFTER_MS
             )
         self._lots.setdefault(key, lot).append(_Parked(item, charge, deadline_ms))
         self._size += charge
         self.parked_count += 1
 
     def take(self, key: Key) -> list[Item]:
-        """Let go of the requests of a life that is there now, to be served in this order."""
+        """Remove and return the requests of a life that exists now, to be served in order."""
         items = self._release(key)
         self.served_count += len(items)
         return items
 
     def drop(self, key: Key) -> list[Item]:
-        """Let go of the requests of a life that is over, to be answered with an error."""
+        """Remove and return the requests of a life that is over, to be refused."""
         items = self._release(key)
         self.dropped_count += len(items)
         return items
 
     def expire(self, now_ms: int) -> list[Item]:
-        """Let go of the requests whose deadline has come, to be answered with TimedOut."""
+        """Remove and return the requests whose deadline has passed, to time out."""
         gone: list[Item] = []
         for key, lot in list(self._lots.items()):
             late = [each for each in lot if each.deadline_ms <= now_ms]

@@ -1,26 +1,25 @@
-"""Makes a shard what metadata wants it to be: compares both, and plans. It performs nothing.
+"""Plans how to make a shard match the metadata: compares both. It performs nothing itself.
 
     target        committed metadata
     actual        the shard's machine, its routing rows, its files, its parked requests
-    tombstone     a life that metadata wants no more, until its last file is gone
+    tombstone     a life that metadata no longer wants, until its last file is deleted
 
-It is level-triggered: a pass looks at all there is, not at what happened, so that a lost wake,
-a failure or a crash costs time and nothing else. One pass after another:
+It is level-triggered: a pass compares complete states, not events, so a lost wake, a failure
+or a crash costs only time. Over successive passes:
 
-    wanted, not there        InsertOwned                          then InsertRouted
-    there, not wanted        Fence, Close                         then Collect, ConfirmRemove
-    another life is there    Fence, Close                         then InsertOwned
+    wanted, missing          InsertOwned                          then InsertRouted
+    present, not wanted      Fence, Close                         then Collect, ConfirmRemove
+    another life present     Fence, Close                         then InsertOwned
     a newer schema           AdvanceSchema, version by version
 
-A life is not wanted if metadata has a record of its deletion. One that is merely absent there
-is an orphan: it gets no row, and is neither fenced nor closed, and nothing is opened in its
-place. While metadata is in doubt nothing at all is fenced or closed.
+A life is unwanted if metadata has a record of its deletion. One that is merely absent from the
+metadata is an orphan: it gets no row, is neither fenced nor closed, and nothing is opened in
+its place. While metadata is in doubt, nothing at all is fenced or closed.
 
-Metadata that lags must not make live data look unwanted. So nothing is opened or closed from a
-revision below the newest that was seen here or in the shard's log, and nothing is fenced or
-closed unless group 0 is normal here. A life that metadata places in another shard than the one
-that has it gets no row here, and is neither fenced nor closed: what is wanted somewhere is not
-deleted.
+Lagging metadata must not make live data look unwanted. So nothing is opened or closed from a
+revision below the newest seen here or in the shard's log, and nothing is fenced or closed
+unless group 0 is normal here. A life that metadata places in a different shard gets no row
+here, and is neither fenced nor closed: data wanted anywhere is not deleted.
 """
 
 from collections import Counter
@@ -51,15 +50,15 @@ from headrace.node.shard.views import ActualView, Comparison, TargetView, schema
 from headrace.partition.reader import Key
 
 TICK_MS: Final = 1_000
-TICK_MAX_MS: Final = 30_000  # a lost wake is healed in at most this
-FLIGHT_COUNT_MAX: Final = 256  # deeds of one kind of work: a stuck one leaves room to others
+TICK_MAX_MS: Final = 30_000  # the longest that a lost wake goes unnoticed
+FLIGHT_COUNT_MAX: Final = 256  # deeds per kind of work: a stuck kind leaves room for others
 BEFORE_ALL: Final = Revision(0)
 FILES_STAY: Final = "files stay"  # the cause when a collection left something
 
 
 @dataclass(slots=True)
 class Counters:
-    """What was done since the start."""
+    """Totals since the start."""
 
     pass_count: int = 0
     skip_count: int = 0
@@ -71,7 +70,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True)
 class _Mark:
-    """What a pass that found nothing to do had looked at."""
+    """The inputs of a pass that found nothing to do."""
 
     revision: Revision
     is_normal: bool
@@ -82,14 +81,14 @@ class _Mark:
 
 @dataclass(slots=True)
 class Reconciler:
-    """One for each shard. It knows no clock: `now_ms` never falls."""
+    """One per shard. The caller supplies the time: `now_ms` never decreases."""
 
     shard: GroupId
     tick_ms: int = TICK_MS
     counters: Counters = field(default_factory=Counters)
     backoff: RetryTable = field(default_factory=RetryTable)
     tombstones: set[Key] = field(default_factory=set)
-    seen: Revision = BEFORE_ALL  # the newest metadata that a pass was given
+    seen: Revision = BEFORE_ALL  # the newest metadata seen by a pass
     flights: dict[tuple[ReconcileWork, Key], Deed] = field(default_factory=dict)
     _is_woken: bool = True  # the first pass is due at once
     _tick_at_ms: int = 0
@@ -99,7 +98,7 @@ class Reconciler:
         assert 0 < self.tick_ms <= TICK_MAX_MS
 
     def wake(self) -> None:
-        """Ask for a pass that is not skipped. Many wakes are one; the tick heals a lost one.
+        """Request a full pass. Several wakes are merged; the tick makes up for a lost one.
 
         Called after a commit that raised `revision`, after an apply that opened or closed a
         partition, and after a checkpoint, which may have written or collected files.
@@ -115,11 +114,11 @@ class Reconciler:
         return now_ms >= self.due_at_ms()
 
     def is_fenced(self, key: Key) -> bool:
-        """Say whether this life takes no appends and no reads any more."""
+        """Return whether this life no longer accepts appends and reads."""
         return key in self.tombstones
 
     def plan(self, now_ms: int, target: TargetView, actual: ActualView) -> list[Action]:
-        """Compare once and say what to do now, in this order. Only this sets tombstones."""
+        """Compare once; return the actions to perform, in order. Only this sets tombstones."""
         self._is_woken = False
         self._tick_at_ms = now_ms + self.tick_ms
         mark = _mark(target, actual)
@@ -134,7 +133,7 @@ class Reconciler:
         return actions
 
     def done(self, action: Action) -> None:
-        """Hear that a deed has succeeded: committed and applied, or collected."""
+        """Called when a deed has succeeded: committed and applied, or collected."""
         if not isinstance(action, Deed) or not self._land(action):
             return
         match action:
@@ -144,7 +143,7 @@ class Reconciler:
                 self.counters.schema_count += 1
             case Collect():
                 self.wake()
-                return  # whether it helped, the next pass sees
+                return  # the next pass checks whether it helped
             case ConfirmRemove():
                 self.tombstones.discard(action.key)
                 self.counters.removal_count += 1
@@ -154,7 +153,7 @@ class Reconciler:
         self.wake()
 
     def failed(self, action: Action, cause: str, now_ms: int) -> None:
-        """Hear that a deed has failed, or was dropped. It comes again after a delay."""
+        """Called when a deed has failed or was dropped. It is retried after a delay."""
         if not isinstance(action, Deed) or not self._land(action):
             return
         self.counters.failures[cause] += 1
@@ -162,7 +161,7 @@ class Reconciler:
         self._settled = None
 
     def _land(self, deed: Deed) -> bool:
-        """Take a deed out of flight. One that was given up may still succeed: no matter."""
+        """Remove a deed from flight. One given up earlier may still succeed: that is fine."""
         return self.flights.pop((deed.work, deed.key), None) is not None
 
     def _is_settled(self, mark: _Mark, actual: ActualView) -> bool:
@@ -214,7 +213,7 @@ class _Pass:
         return self.actions
 
     def _adopt(self) -> None:
-        """Find the tombstones that a crash has forgotten: closed in the log, and files left."""
+        """Restore tombstones lost in a crash: closed in the log, with files left."""
         for key in self.both.actual.files:
             if not self.both.is_there(key) and self.both.is_closed(key):
                 self.reconciler.tombstones.add(key)
@@ -247,7 +246,7 @@ class _Pass:
                 self.actions.append(InsertRouted(key, self.reconciler.shard))
 
     def _tear_down(self) -> None:
-        """Bring each removal one step on: nothing is forgotten while a file is there."""
+        """Advance each removal by one step; it is not over while a file exists."""
         for key in _in_order(self.reconciler.tombstones):
             if self.both.is_there(key):
                 if self.may_remove:
@@ -264,7 +263,7 @@ class _Pass:
                 self._start(ConfirmRemove(key))
 
     def _advance_schemas(self) -> None:
-        """Bring each topic one version on."""
+        """Advance each topic by one schema version."""
         for number, topic in sorted(self.both.actual.state.topics.items()):
             ahead = self.both.schemas_ahead(number)
             if ahead:
@@ -294,14 +293,14 @@ class _Pass:
                 self.actions.append(RefuseParked(key, self.both.successor(key)))
 
     def _propose(self, deed: Deed) -> bool:
-        """Plan what enters the shard's log: only its primary writes there."""
+        """Plan a deed that enters the shard's log: only its primary writes there."""
         if not self.both.actual.is_primary:
             self.is_deferred = True
             return False
         return self._start(deed)
 
     def _start(self, deed: Deed) -> bool:
-        """Plan a deed, unless it is in flight, waits after a failure, or there is no room."""
+        """Plan a deed, unless it is in flight, backing off, or over the limit."""
         flights = self.reconciler.flights
         flight = (deed.work, deed.key)
         is_held = self.reconciler.backoff.is_held(*flight, self.now_ms)
@@ -320,7 +319,7 @@ class _Pass:
             self.opening[number] = deed.topic_created
 
     def _can_open(self, key: Key, target: MetadataTarget) -> bool:
-        """Say whether the machine would take it: no other life is there, or on its way."""
+        """Return whether the machine would accept it: no other life is present or in flight."""
         state = self.both.actual.state
         number = state.topic_number(key.namespace)
         is_free = key.namespace not in state.partitions and not self.both.is_closed(key)
@@ -336,24 +335,24 @@ class _Pass:
         return self.both.is_there(key) and not self.reconciler.is_fenced(key)
 
     def _is_own(self, key: Key) -> bool:
-        """Say whether the machine has this life, and metadata means just that, if any."""
+        """Return whether the machine has this life, and metadata does not contradict it."""
         is_other = self.both.is_misplaced(key) or self.both.is_orphan(key)
         return self.both.is_there(key) and not is_other
 
     def _is_routed(self, key: Key) -> bool:
-        """Say whether a row leads here once the steps so far were performed."""
+        """Return whether a row leads here after the steps planned so far."""
         is_here = self._is_own(key) and not self.reconciler.is_fenced(key)
         return is_here and (self.both.has_row(key) or self.both.is_wanted(key))
 
     def _is_over(self, key: Key) -> bool:
-        """Say whether a life will never be served here."""
+        """Return whether a life will never be served here."""
         if self.reconciler.is_fenced(key) or self.both.is_closed(key):
             return True
         is_unwanted = self.both.is_unwanted(key) or self.both.is_misplaced(key)
         return self.is_current and is_unwanted
 
     def _is_recorded_for_reason(self, work: ReconcileWork, key: Key) -> bool:
-        """Say whether a failure still stands in the way of something."""
+        """Return whether a recorded failure is still relevant."""
         match work:
             case ReconcileWork.BUILD:
                 return not self.both.is_there(key) and self.both.is_wanted(key)

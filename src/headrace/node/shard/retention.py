@@ -1,7 +1,7 @@
-"""What a partition may let go of now: a function of its rows, its cursors and the time.
+"""What retention may remove from a partition: a function of its rows, cursors and the time.
 
-Only whole segments and whole pieces go, so that a Trim gives back all the space of what it
-hides. What is kept may be more than was asked for, by a part of one such unit, never less.
+Only whole segments and whole pieces are removed, so that a Trim frees all the space that it
+hides. Up to one such unit more than configured may be kept, never less.
 """
 
 from collections.abc import Iterator
@@ -14,13 +14,13 @@ from headrace.model.ids import Offset
 from headrace.partition.machine.operations import Trim
 from headrace.partition.machine.state import Partition
 
-MAX_HOLD_MS: Final = 30 * 24 * 3600 * 1000  # a month for whoever has to mend a pipeline
+MAX_HOLD_MS: Final = 30 * 24 * 3600 * 1000  # a month to repair a pipeline
 _US_PER_MS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class _Unit:
-    """Rows that go together, or stay together."""
+    """Rows that are removed or kept together."""
 
     first: Offset
     end: Offset
@@ -31,10 +31,10 @@ class _Unit:
 def due_trim(
     partition: Partition, retention: RetentionLimits, now: int, max_hold_ms: int = MAX_HOLD_MS
 ) -> Trim | None:
-    """Return the Trim to be proposed now, at `now` microseconds; None if it changed nothing.
+    """Return the Trim to propose at `now` microseconds; None if it would change nothing.
 
-    Rows that a held cursor has not read stay, until they are older than `max_hold_ms`: then,
-    and only for such rows, the Trim says `past_hold`.
+    Rows that a held cursor has not read are kept until they are older than `max_hold_ms`; only
+    for such rows is `past_hold` set.
     """
     first = max(_past_age(partition, retention.age_ms, now), _past_size(partition, retention))
     if first <= partition.first:
@@ -50,7 +50,7 @@ def due_trim(
 
 
 def _past_age(partition: Partition, age_ms: int | None, now: int) -> Offset:
-    """Return the end of the units at the head that are all older than `age_ms`."""
+    """Return the end of the leading units that are all older than `age_ms`."""
     end = partition.first
     if age_ms is None:
         return end
@@ -63,7 +63,7 @@ def _past_age(partition: Partition, age_ms: int | None, now: int) -> Offset:
 
 
 def _past_size(partition: Partition, retention: RetentionLimits) -> Offset:
-    """Return the end of the units at the head without which the size is still reached."""
+    """Return the end of the leading units without which the size is still reached."""
     end = partition.first
     if retention.size is None:
         return end
@@ -77,7 +77,7 @@ def _past_size(partition: Partition, retention: RetentionLimits) -> Offset:
 
 
 def _whole_below(partition: Partition, offset: Offset) -> Offset:
-    """Return the last end of a unit that is not above `offset`."""
+    """Return the last end of a unit at or below `offset`."""
     end = partition.first
     for unit in _units(partition):
         if unit.end > offset:
@@ -87,7 +87,7 @@ def _whole_below(partition: Partition, offset: Offset) -> Offset:
 
 
 def _units(partition: Partition) -> Iterator[_Unit]:
-    """Yield segments and pieces by their offsets; a run that waits may lie between segments."""
+    """Yield segments and pieces by offset; an unsealed run may lie between segments."""
     segments = (
         _Unit(one.first, one.end, one.last_timestamp, one.size) for one in partition.segments
     )

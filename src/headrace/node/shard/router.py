@@ -1,7 +1,7 @@
 """Which shard serves a partition: one table for all shards of a node.
 
-A row says that a shard's machine has this life of the partition. It comes only from the
-reconciler of that shard; there is no rule that guesses a shard where there is no row.
+A row states that a shard's machine has this life of the partition. Only the reconciler of that
+shard inserts it; without a row, no shard is guessed.
 """
 
 from collections.abc import Mapping
@@ -29,7 +29,7 @@ class Route:
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The shard that will have this life: metadata wants it there, and it is not there yet."""
+    """The shard that will have this life: metadata wants it there, but it is not yet open."""
 
     shard: GroupId
     created: Revision
@@ -37,11 +37,11 @@ class Awaited:
 
 @dataclass(slots=True)
 class Router:
-    """The rows of all partitions that are there. Invariant: both tables say the same."""
+    """The rows of all open partitions. Invariant: both tables agree."""
 
     _routes: dict[Namespace, Route] = field(default_factory=dict)
     _rows: dict[GroupId, dict[Namespace, Revision]] = field(default_factory=dict)
-    # Rows compared with metadata, which says the same of them until its revision rises.
+    # Rows checked against metadata; the result holds until its revision rises.
     _compared: dict[int, Route] = field(default_factory=dict)
     _compared_with: tuple[MetadataState, Revision] | None = None
 
@@ -49,12 +49,12 @@ class Router:
         return len(self._routes)
 
     def route(self, namespace: int, created: int, metadata: MetadataState) -> Route | Awaited:
-        """Find the shard of one life; `namespace` and `created` may come from anywhere.
+        """Find the shard of one life; `namespace` and `created` are untrusted.
 
-        `metadata` is what is applied here. It fences at once what it knows to be gone, before
-        a reconciler has taken the row away, and it may lag behind a row. Awaited: the caller
+        `metadata` is the state applied here. It fences deleted lives at once, before a
+        reconciler has removed their rows, and it may lag behind a row. Awaited: the caller
         parks the request. PartitionUnknown: unknown here, or not yet known. Recreated: the
-        life that was meant is over, and there is a newer one.
+        requested life is over, and there is a newer one.
         """
         known = self._compared_with
         if known is None or known[0] is not metadata or known[1] != metadata.revision:
@@ -77,7 +77,7 @@ class Router:
         known = _newest(row, wanted)
         if known is None or is_past(created, known):
             raise PartitionUnknown(str(key))
-        if created != known:  # before it, or of a history that was lost
+        if created != known:  # older, or of a lost history
             raise Recreated(f"{namespace:x}", expected=created, found=known)
         if row is not None and row.created == created:
             if wanted is None and is_within(created, metadata.revision):
@@ -87,7 +87,7 @@ class Router:
         return Awaited(wanted.shard, wanted.created)
 
     def insert(self, key: Key, shard: GroupId) -> None:
-        """Put a life's row. A row of a newer life stays: two shards may know of both."""
+        """Insert the row of a life. A newer life's row stays: two shards may have one each."""
         known = self._routes.get(key.namespace)
         if known is not None:
             if is_past(known.created, key.created):
@@ -98,7 +98,7 @@ class Router:
         self._rows.setdefault(shard, {})[key.namespace] = key.created
 
     def remove(self, key: Key) -> None:
-        """Take a life's row away, and no other life's."""
+        """Remove the row of a life, but not that of another life."""
         known = self._routes.get(key.namespace)
         if known is not None and known.created == key.created:
             self._compared.pop(key.namespace, None)
@@ -106,7 +106,7 @@ class Router:
             del self._rows[known.shard][key.namespace]
 
     def rows_of(self, shard: GroupId) -> Mapping[Namespace, Revision]:
-        """Return a shard's rows, as they are from now on."""
+        """Return a live view of a shard's rows."""
         rows = self._rows.get(shard)
         return _NO_ROWS if rows is None else MappingProxyType(rows)
 

@@ -1,7 +1,7 @@
-"""Reads every file of every shard again, at a gentle pace: the thread behind the schedule.
+"""Rereads every file of every shard at a low rate: the thread that runs the schedule.
 
-What it finds is where all damage is: the findings of the shard, which status, metrics and
-`/health/ready` show. A bad segment goes to quarantine; see `partition.scrub`.
+Damage is added to the findings of the shard, which status, metrics and `/health/ready` show. A
+damaged segment is moved to quarantine; see `partition.scrub`.
 """
 
 import logging
@@ -21,12 +21,12 @@ from headrace.partition.shard_store import Store
 
 
 class _Stopped(Exception):
-    """The node stops; the next start begins anew."""
+    """The node stops; the next start begins from scratch."""
 
 
 @dataclass(slots=True)
 class ScrubPass:
-    """How far a pass has come. The thread writes it, anyone may read it."""
+    """The progress of a pass. Written by the thread, may be read from any."""
 
     began_at: float
     ended_at: float | None = None
@@ -48,7 +48,7 @@ class ScrubPass:
 
 @dataclass(slots=True)
 class Scrubber:
-    """Ticked on the loop; reads in a thread of its own."""
+    """Ticked on the loop; reads in its own thread."""
 
     stores: Mapping[GroupId, Store]
     schedule: ScrubSchedule
@@ -72,16 +72,16 @@ class Scrubber:
         self._thread.submit(self._run, self.newest)
 
     def stop(self) -> None:
-        """End what runs: at most one part of a file is read to its end. Not on the loop."""
+        """Stop a running pass, after at most one part of a file. Not on the loop."""
         self._stop.set()
         self._thread.shutdown()
 
     def figures(self) -> dict[str, object] | None:
-        """Return what the status shows of the newest pass; None before the first."""
+        """Return the figures of the newest pass; None before the first."""
         return None if self.newest is None else self.newest.figures()
 
     def _run(self, done: ScrubPass) -> None:
-        """In the thread."""
+        """Runs in the thread."""
         event("node.scrub.began", shards=len(self.stores))
         try:
             for store in self.stores.values():

@@ -1,7 +1,7 @@
-"""One shard of a node as a synchronous machine: pump, partitions, the reconciler's plan.
+"""One shard of a node as a synchronous machine: pump, partitions, reconciler.
 
-Requests that are routed here, committed metadata and ticks come in; effects leave, which the
-driver performs. Nothing here waits, and nobody else writes to the shard's log.
+Routed requests, committed metadata and ticks come in; effects go out, and the driver performs
+them. Nothing here blocks, and nothing else writes to the shard's log.
 """
 
 from collections.abc import Callable
@@ -45,11 +45,11 @@ from headrace.partition.shard_store import Store
 from headrace.vsr.peer_messages import SoloReply
 
 _MS_PER_S = 1_000
-_NO_LIFE = Key(Namespace(0), Revision(0))  # to close it changes nothing but the revision
+_NO_LIFE = Key(Namespace(0), Revision(0))  # closing it changes only the revision
 
 
 class Parked(NamedTuple):
-    """A request that waits for its partition. Its ticket gets Here, or an error."""
+    """A request waiting for its partition. Its ticket gets Here, or an error."""
 
     key: Key
     ticket: Callable[[object], None]
@@ -57,7 +57,7 @@ class Parked(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The partition is here now: ask again."""
+    """The partition is open now: submit the request again."""
 
 
 class _Waiter(NamedTuple):
@@ -67,7 +67,7 @@ class _Waiter(NamedTuple):
 
 @dataclass(slots=True)
 class Shard:
-    """All calls come from one thread, one after the other."""
+    """All calls come from one thread, sequentially."""
 
     number: GroupId
     store: Store
@@ -75,10 +75,10 @@ class Shard:
     router: Router
     reconciler: Reconciler
     parking: Parking[Parked] = field(default_factory=Parking)
-    waiters: dict[Key, list[_Waiter]] = field(default_factory=dict)  # for rows to come
+    waiters: dict[Key, list[_Waiter]] = field(default_factory=dict)  # for new rows
     collecting: list[tuple[Collect, Op]] = field(default_factory=list)  # since this op
-    is_recovered: bool = False  # a pass has looked at all the files that were found
-    is_following: bool = False  # the revision of metadata is on its way into the log
+    is_recovered: bool = False  # a pass has seen all files found at the start
+    is_following: bool = False  # the metadata revision is being written to the log
     clock: float = 0.0  # as of the last event that brought it
 
     def __post_init__(self) -> None:
@@ -89,7 +89,7 @@ class Shard:
         return self.store.machine.state
 
     def park(self, parked: Parked, size: int, deadline: float) -> list[Effect]:
-        """Keep a request of `size` bytes until its partition is here."""
+        """Park a request of `size` bytes until its partition is open."""
         if self.pump.halted is not None:
             return [SoloReply(parked.ticket, not_ready(self.pump.halted))]
         try:
@@ -104,7 +104,7 @@ class Shard:
         self.waiters.setdefault(key, []).append(_Waiter(notify, deadline))
 
     def reconcile(self, target: TargetView, now: int, clock: float) -> list[Effect]:
-        """Compare with committed metadata, if that is due, and do what the plan says."""
+        """Compare with committed metadata, if due, and perform the plan."""
         self.clock = clock
         now_ms = int(clock * _MS_PER_S)
         if not self.reconciler.is_due(now_ms) or self.pump.halted is not None:
@@ -121,15 +121,15 @@ class Shard:
         return [*effects, *self._follow(target, now)]
 
     def is_behind(self, target: TargetView) -> bool:
-        """Say whether the log has yet to follow metadata that is sure."""
+        """Return whether the log has yet to follow metadata that is certain."""
         is_sure = target.is_normal and target.doubt is None
         return is_sure and is_past(target.revision, self.state.revision)
 
     def _follow(self, target: TargetView, now: int) -> list[Effect]:
-        """Tell the log the revision of metadata, if no deed does.
+        """Record the metadata revision in the log, if no deed does.
 
-        Whoever finds it there knows that metadata of an earlier moment is not to be trusted. A
-        failure needs no answer: each pass looks again.
+        It shows a later start that older metadata must not be trusted. A failure needs no
+        handling: each pass checks again.
         """
         if not self.is_behind(target) or self.is_following or self.reconciler.flights:
             return []
@@ -144,7 +144,7 @@ class Shard:
     def retain(
         self, metadata: MetadataState, now: int, max_hold_ms: int = MAX_HOLD_MS
     ) -> list[Effect]:
-        """Propose to drop what retention lets go."""
+        """Propose Trims for rows past their retention."""
         effects: list[Effect] = []
         for namespace, partition in list(self.state.partitions.items()):
             retention = _retention_of(metadata, namespace, partition.topic_created)
@@ -157,7 +157,7 @@ class Shard:
         return effects
 
     def on_tick(self, target: TargetView, now: int, clock: float) -> list[Effect]:
-        """Let time pass."""
+        """Advance the time."""
         self.clock = clock
         self.store.keeper.files.groups.expire(clock)
         effects = self.pump.on_tick(now, clock)
@@ -167,21 +167,21 @@ class Shard:
         return [*effects, *self.reconcile(target, now, clock)]
 
     def set_doubt(self, *, is_in_doubt: bool) -> None:
-        """Remove and expire nothing while metadata is in doubt; afterwards all goes on."""
+        """Suspend removal and expiry while metadata is in doubt."""
         self.pump.expires = not is_in_doubt
         self.store.keeper.files.segments_stay = is_in_doubt
         self.reconciler.wake()
 
     def on_stop(self) -> list[Effect]:
-        """Let nobody wait any more for what may come."""
+        """Release all waiting requests."""
         for key in list(self.waiters):
             self._notify(key)
-        stopping = NotReady("the node is stopping", hint="Connect again in a moment")
+        stopping = NotReady("the node is stopping", hint="Reconnect in a moment")
         parked = [each for key in list(self.parking.keys) for each in self.parking.drop(key)]
         return [SoloReply(each.ticket, stopping) for each in parked]
 
     def on_paired(self, checkpoint: Checkpoint) -> None:
-        """Hear that a checkpoint is done: its files are collected, as far as they can be."""
+        """Called when a checkpoint is complete: its files are collected where possible."""
         done = [collect for collect, since in self.collecting if checkpoint.op > since]
         self.collecting = [one for one in self.collecting if checkpoint.op <= one[1]]
         for collect in done:
@@ -195,15 +195,15 @@ class Shard:
             self.reconciler.wake()
 
     def on_unpaired(self, error: HeadraceError) -> None:
-        """Hear that a checkpoint failed, and is tried again: removals wait for it."""
+        """Called when a checkpoint failed and will be retried: removals wait for it."""
         if self.collecting:
             cause = type(error).__name__
             self.reconciler.counters.failures[cause] += len(self.collecting)
 
     def _lives_with_files(self) -> frozenset[Key]:
-        """Return which lives have files, as far as anything depends on it.
+        """Return the lives that have files, where that matters.
 
-        While a checkpoint is under way it may still write files of a life that has ended.
+        A checkpoint in progress may still write files of a life that has ended.
         """
         tombstones = self.reconciler.tombstones
         if self.is_recovered and not tombstones:
@@ -252,7 +252,7 @@ class Shard:
             case Close(key, revision):
                 return self._propose(key, operations.ClosePartition(revision), now, ended)
             case Collect():
-                # Any Seal behind this op was captured without the life that has ended.
+                # Any Seal after this op was captured without the ended life.
                 self.collecting.append((deed, self.pump.replica.durable))
                 return self.pump.request_seal(now)
             case ConfirmRemove(key):
@@ -272,7 +272,7 @@ class Shard:
         return self.pump.submit(request, now, ticket=ticket, deadline=float("inf"))
 
     def _observe(self, entry: Entry, result: object) -> None:
-        """Wake those who wait for what this op changed."""
+        """Wake the waiters for what this op changed."""
         header = entry.header
         match result:
             case AppendResult() | TrimResult():
@@ -312,7 +312,7 @@ class Shard:
 def _retention_of(
     metadata: MetadataState, namespace: Namespace, created: Revision
 ) -> RetentionLimits | None:
-    """Return what a topic says of its rows, in just this life; None: they stay."""
+    """Return the retention of a topic, in this very life; None: rows are kept."""
     stream_id, topic_id, _ = metadata.layout.unpack(namespace)
     topic = metadata.topic_by_id(stream_id, topic_id)
     if topic is None or topic.created != created:
@@ -324,6 +324,6 @@ def _retention_of(
 
 def _not_here(key: Key) -> HeadraceError:
     return TimedOut(
-        f"partition {key} was not here in time; nothing happened",
-        hint="Try again; if that goes on, look at the node's status",
+        f"partition {key} was not created in time; nothing happened",
+        hint="Retry; if the problem persists, check the node's status",
     )

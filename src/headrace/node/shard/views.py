@@ -1,4 +1,4 @@
-"""What metadata wants and what a shard has, side by side. It only looks."""
+"""The target state of metadata and the actual state of a shard, compared read-only."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
@@ -16,18 +16,18 @@ from headrace.partition.reader import Key
 
 @dataclass(frozen=True, slots=True)
 class TargetView:
-    """What metadata wants, as applied here."""
+    """The target state of metadata, as applied here."""
 
     revision: Revision
     is_normal: bool  # group 0 is neither recovering nor changing its view here
     partitions: Mapping[Namespace, MetadataTarget]  # all, in order: MetadataState.target()
     deleted: Mapping[Namespace, tuple[Revision, ...]]  # lives: MetadataState
-    doubt: Doubt | None = None  # then nothing is removed, nor opened in an orphan's place
+    doubt: Doubt | None = None  # if set, nothing is removed, nor opened in an orphan's place
 
 
 @dataclass(frozen=True, slots=True)
 class ActualView:
-    """What the shard has."""
+    """The actual state of the shard."""
 
     state: PartitionsState
     routes: Mapping[Namespace, Revision]  # this shard's rows
@@ -38,16 +38,16 @@ class ActualView:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Both views, and what they say about one life. Only (namespace, created) is a life."""
+    """Both views, and queries about one life. A life is (namespace, created)."""
 
     shard: GroupId
     target: TargetView
     actual: ActualView
 
     def unlike(self) -> list[Namespace]:
-        """Return where metadata, the machine and the rows do not all say the same, in order.
+        """Return the namespaces where metadata, machine and rows do not all agree, in order.
 
-        There is nothing to do elsewhere, and of thousands of partitions few are here.
+        Nothing needs to be done elsewhere, and few of thousands of partitions differ.
         """
         partitions, wanted = self.actual.state.partitions, self.target.partitions
         there = {(namespace, one.created) for namespace, one in partitions.items()}
@@ -74,43 +74,43 @@ class Comparison:
                 yield Key(namespace, target.created), target
 
     def is_there(self, key: Key) -> bool:
-        """Say whether the machine has this very life."""
+        """Return whether the machine has this very life."""
         partition = self.actual.state.partitions.get(key.namespace)
         return partition is not None and partition.created == key.created
 
     def has_row(self, key: Key) -> bool:
-        """Say whether a row leads to this very life."""
+        """Return whether a row leads to this very life."""
         return self.actual.routes.get(key.namespace) == key.created
 
     def is_closed(self, key: Key) -> bool:
-        """Say whether the machine has closed this life, or a later one."""
+        """Return whether the machine has closed this life, or a later one."""
         return is_within(key.created, self.actual.state.closed.get(key.namespace, 0))
 
     def is_wanted(self, key: Key) -> bool:
-        """Say whether metadata wants this life, in whichever shard."""
+        """Return whether metadata wants this life, in whichever shard."""
         wanted = self.target.partitions.get(key.namespace)
         return wanted is not None and wanted.created == key.created
 
     def is_unwanted(self, key: Key) -> bool:
-        """Say whether metadata has a record that this very life was deleted.
+        """Return whether metadata has a record that this very life was deleted.
 
-        What is merely absent there is an orphan: it is never removed, whatever else is known.
+        One that is merely absent there is an orphan: it is never removed.
         """
         records = self.target.deleted.get(key.namespace, ())
         return is_recorded(records, key.created) and not self.is_wanted(key)
 
     def is_misplaced(self, key: Key) -> bool:
-        """Say whether metadata wants this life in another shard."""
+        """Return whether metadata wants this life in another shard."""
         wanted = self.target.partitions.get(key.namespace)
         return self.is_wanted(key) and wanted is not None and wanted.shard != self.shard
 
     def is_orphan(self, key: Key) -> bool:
-        """Say whether metadata does not mean this life, though it may have its number."""
+        """Return whether metadata does not mean this life, though it may have its number."""
         doubt = self.target.doubt
         return doubt is not None and doubt.is_orphan(self.shard, key)
 
     def is_blocked(self, namespace: Namespace) -> bool:
-        """Say whether nothing may be opened or changed there."""
+        """Return whether nothing may be opened or changed there."""
         doubt = self.target.doubt
         return doubt is not None and doubt.is_blocked(namespace)
 

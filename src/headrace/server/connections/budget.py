@@ -1,9 +1,9 @@
-"""What one connection makes a node hold, counted and bounded.
+"""The memory that one connection makes a node hold, counted and bounded.
 
-A request counts with its body until it is answered. The answer to a Fetch counts from the
-start, with what it aims at, until the peer has taken it. One that waits for rows counts only
-from when it is made: those who wait for news hold nothing, and keep nobody out. A large body
-counts with the buffer it has, as that grows.
+A request counts with its body until it is answered. The response to a Fetch counts from the
+start, with its target size, until the peer has received it. A Fetch that waits for rows counts
+only once its response exists: waiting readers hold nothing and block no one. A large body
+counts with its buffer, as that grows.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,12 +15,12 @@ from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import Fetch
 
-# Says an answer, with its body, of which this many bytes count until it is taken.
+# Sends an answer with its body, of which this many bytes count until it is received.
 Say = Callable[[int, Reply | HeadraceError, Sequence[Buffer], int], None]
 
 
 class PeerBudget:
-    """How many requests there are, and how many bytes they and their answers hold."""
+    """The number of requests, and the bytes that they and their answers hold."""
 
     __slots__ = ("_limits", "_traffic", "count", "size")
 
@@ -32,13 +32,13 @@ class PeerBudget:
 
     @property
     def has_room(self) -> bool:
-        """One more may begin."""
+        """Whether one more request may begin."""
         limits = self._limits
         return self.count < limits.in_flight_max and self.size < limits.in_flight_size_max
 
     @property
     def is_calm(self) -> bool:
-        """Half of the room is free: reading on is worth it."""
+        """Whether half of the budget is free, so that it is worth reading on."""
         limits = self._limits
         return (
             self.count * 2 <= limits.in_flight_max
@@ -46,7 +46,7 @@ class PeerBudget:
         )
 
     def answer_size(self, request: Request) -> int:
-        """Return how many bytes a request's answer counts with before it is made."""
+        """Return the bytes that a request's answer counts for before it exists."""
         if not isinstance(request, Fetch) or request.wait_ms > 0:
             return 0
         limits = self._limits
@@ -54,37 +54,37 @@ class PeerBudget:
         return max(1, min(request.size_max, room))
 
     def busy(self, size: int) -> Busy | None:
-        """Say why the node has no room for `size` bytes, if it has none."""
-        # Bodies that are still coming have a bound of their own: slow ones stop nobody else.
+        """Return Busy if the node has no room for `size` bytes."""
+        # Arriving bodies have a bound of their own: slow ones block no other request.
         held_size, limits = self._traffic.in_flight_size, self._limits
         if not size or held_size + size <= limits.queue_size_max:
             return None
         return Busy(f"{held_size} bytes are in flight on this node", limits.retry_after_ms)
 
     def add(self, size: int) -> None:
-        """Count a request that begins, and its answer."""
+        """Count a new request, and its answer."""
         self.count += 1
         self._traffic.in_flight += 1
         self._hold(size)
 
     def remove(self, size: int) -> None:
-        """Count a request as over, with its `size`; that of its answer stays."""
+        """Count a request as finished, with its `size`; its answer still counts."""
         self.count -= 1
         assert self.count >= 0
         self._traffic.in_flight -= 1
         self.release(size)
 
     def release(self, size: int) -> None:
-        """Count bytes as let go."""
+        """Count bytes as released."""
         if size:
             self._hold(-size)
             assert self.size >= 0
             self._traffic.call_next()
 
     def correct(self, expected_size: int, size: int) -> Busy | None:
-        """Count an answer as what it is, or as nothing if there is no room for it.
+        """Count an answer with its real size; Busy if there is no room for it.
 
-        One that is larger than all the room may still be made alone.
+        An answer larger than the whole budget is still allowed alone.
         """
         self.release(expected_size)
         limits, held_size = self._limits, self._traffic.in_flight_size
@@ -103,7 +103,7 @@ class PeerBudget:
 
 
 class Pending:
-    """The answer to one request, which the service gives once, maybe to a peer that left."""
+    """The pending answer to one request; given once, even if the peer has left."""
 
     __slots__ = ("_answer_size", "_id", "_in_flight", "_is_over", "_say", "_size")
 
@@ -129,17 +129,17 @@ class Pending:
         self._say(self._id, said, body, size)
 
     def forget(self) -> None:
-        """Count it as over, though nothing can be said of it."""
+        """Count it as finished, without an answer."""
         if not self._is_over:
             self._is_over = True
             self._in_flight.remove(self._size + self._answer_size)
 
 
 class Arrival:
-    """The large body that a connection sends: the room it has, and more that it waits for.
+    """A large body that is arriving: the room that it has, and the room that it waits for.
 
-    Room is taken as the body's buffer grows, so that a promise holds nothing. Bodies that have
-    come in part could all wait for one another: one of them at a time gets more than there is.
+    Room is taken as the body's buffer grows, so that a mere size claim holds nothing. Partial
+    bodies could all wait for each other: so one at a time may exceed the limit.
     """
 
     __slots__ = ("_limits", "_traffic", "_wake", "_wanted_size", "size")
@@ -153,23 +153,23 @@ class Arrival:
 
     @property
     def is_waiting(self) -> bool:
-        """There is no room yet."""
+        """Whether it waits for room."""
         return self._wake is not None
 
     def grow(self, size: int, wake: Callable[[], None]) -> None:
-        """Take room for a buffer of `size`, or wait behind the others; `wake` has us look."""
+        """Take room for a buffer of `size`, or queue for it; `wake` then calls `look`."""
         if size <= self.size or self.is_waiting:
             return
         self._wanted_size = size
         self._wake = wake
         if self._traffic.overdrawn_by is self:
-            self._traffic.queue.appendleft(wake)  # the others wait for us
+            self._traffic.queue.appendleft(wake)  # all others wait for this one
         else:
             self._traffic.queue.append(wake)
         self.look()
 
     def look(self) -> None:
-        """Take the room that is waited for, if it is there."""
+        """Take the room that it waits for, if available."""
         traffic = self._traffic
         if self._wake is None or traffic.queue[0] is not self._wake:
             return
@@ -185,7 +185,7 @@ class Arrival:
         traffic.call_next()
 
     def end(self) -> None:
-        """Give the room back: the body is a request's now, or nobody's."""
+        """Release the room: the body now belongs to a request, or was dropped."""
         traffic = self._traffic
         if self._wake is not None:
             traffic.queue.remove(self._wake)

@@ -1,4 +1,4 @@
-"""The connections of one listener: what they share, and what is done for all at once."""
+"""The connections of one listener: shared state, and work done for all at once."""
 
 import asyncio
 from dataclasses import dataclass, field
@@ -13,13 +13,13 @@ class OpenConnection(Protocol):
     """A connection, as the crowd sees it."""
 
     def flush(self, now: float) -> None:
-        """Write everything there is to say."""
+        """Write all pending answers."""
 
     def sweep(self, now: float) -> None:
-        """Cut the peer off if it takes too long."""
+        """Cut the peer off if it is too slow."""
 
     def stop(self) -> None:
-        """Begin no request any more; end once those in flight are answered."""
+        """Begin no more requests; end once those in flight are answered."""
 
     def abort(self) -> None:
         """End the connection at once."""
@@ -27,7 +27,7 @@ class OpenConnection(Protocol):
 
 @dataclass(slots=True)
 class ConnectionSet:
-    """Writes answers once per turn of the loop, and looks at all times in one sweep."""
+    """Writes answers once per loop turn, and checks all timeouts in one sweep."""
 
     service: Service
     limits: PeerLimits
@@ -37,24 +37,24 @@ class ConnectionSet:
     loop: asyncio.AbstractEventLoop
     members: set[OpenConnection] = field(default_factory=set)
     is_stopping: bool = False
-    # Where bytes go that nobody wants.
+    # Buffer for discarded bytes.
     scratch: memoryview = field(default_factory=lambda: memoryview(bytearray(64 * 1024)))
     _awake: list[OpenConnection] = field(default_factory=list)
     _emptied: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def is_full(self) -> bool:
-        """Nobody more is let in."""
+        """Whether no more connections are accepted."""
         return len(self.members) >= self.limits.connection_count_max
 
     def enter(self, member: OpenConnection) -> None:
-        """Let a connection in."""
+        """Add a connection."""
         self.members.add(member)
         self._emptied.clear()
         self.traffic.connections_open += 1
 
     def leave(self, member: OpenConnection) -> None:
-        """Forget a connection, if it was ever let in."""
+        """Remove a connection, if it was added."""
         if member in self.members:
             self.members.remove(member)
             self.traffic.connections_open -= 1
@@ -62,19 +62,19 @@ class ConnectionSet:
                 self._emptied.set()
 
     def wake(self, member: OpenConnection) -> None:
-        """Have this connection written, with all others, later in this turn of the loop."""
+        """Schedule this connection's write, with all others, later in this loop turn."""
         if not self._awake:
             self.loop.call_soon(self._flush)
         self._awake.append(member)
 
     def sweep(self) -> None:
-        """Cut off the peers that are too slow or too silent."""
+        """Cut off peers that are too slow or idle."""
         now = self.loop.time()
         for member in list(self.members):
             member.sweep(now)
 
     async def disperse(self, timeout: float) -> None:  # noqa: ASYNC109
-        """End every connection: once it is answered, but not later than the timeout."""
+        """End every connection, once its requests are answered or at the timeout."""
         self.is_stopping = True
         for member in list(self.members):
             member.stop()

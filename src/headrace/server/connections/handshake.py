@@ -1,4 +1,4 @@
-"""What a peer says before its first request: Hello, and Proof where a token is wanted."""
+"""The handshake before a peer's first request: Hello, and Proof if a token is required."""
 
 import secrets
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 
 @dataclass(slots=True)
 class Handshake:
-    """The node's side of one connection's first words."""
+    """The node's side of the handshake."""
 
     limits: PeerLimits
     token: bytes | None
@@ -24,11 +24,11 @@ class Handshake:
 
     @property
     def needs_crc(self) -> bool:
-        """Say whether every body to this peer must have a CRC-32."""
+        """Whether every body to this peer must have a CRC-32."""
         return self._hello is None or self._hello.needs_crc
 
     def hear(self, message: Message, cluster: bytes) -> Welcome | Accepted:
-        """Take the peer's next word and return ours. An error is the last word."""
+        """Handle the peer's next message, and return the reply. An error ends the handshake."""
         assert not self.is_done
         if self._hello is None:
             return self._welcome(message, cluster)
@@ -38,13 +38,13 @@ class Handshake:
         if not isinstance(message, Hello):
             raise BadFrame(f"{type(message).__name__} before Hello")
         if len(message.nonce) != NONCE_SIZE:
-            raise BadFrame(f"a nonce of {len(message.nonce)} bytes, {NONCE_SIZE} are needed")
+            raise BadFrame(f"a nonce must have {NONCE_SIZE} bytes, got {len(message.nonce)}")
         version = min(VERSION, message.version_max)
         if version < max(VERSION_MIN, message.version_min):
             raise VersionUnknown(
-                f"the peer speaks versions {message.version_min} to {message.version_max} of "
-                f"the protocol, this node {VERSION_MIN} to {VERSION}",
-                hint="Use releases that are closer to each other",
+                f"the peer supports protocol versions {message.version_min} to "
+                f"{message.version_max}, this node {VERSION_MIN} to {VERSION}",
+                hint="Upgrade the older side",
             )
         self._hello = message
         self._version = version
@@ -62,7 +62,7 @@ class Handshake:
     def _accept(self, message: Message, hello: Hello) -> Accepted:
         assert self.token is not None
         if not isinstance(message, TokenProof):
-            raise Unauthorized("this node wants a token", hint="Give the client its token")
+            raise Unauthorized("this node requires a token", hint="Give it to the client")
         nonces = (hello.nonce, self._nonce)
         if not matches(message.mac, client_mac(self.token, *nonces, version=self._version)):
             raise Unauthorized("the token is not this node's", hint="Check the client's token")

@@ -1,4 +1,4 @@
-"""A place where peers connect, whatever kind of socket it is."""
+"""A listener for peers, on any kind of socket."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -38,11 +38,11 @@ class Listener:
 
     @property
     def traffic(self) -> Traffic:
-        """What went through here, and through the listeners that share this object."""
+        """The traffic of this listener, and of those that share the object."""
         return self._crowd.traffic
 
     def connect(self) -> ServerConnection:
-        """Make the protocol of a connection that was accepted."""
+        """Create the protocol of an accepted connection."""
         return ServerConnection(self._crowd)
 
     def begin(
@@ -51,16 +51,16 @@ class Listener:
         address: str,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
-        """Watch over the connections of servers that listen now."""
+        """Take over servers that are listening."""
         assert servers
         assert not self._servers
         self._servers, self.address, self._on_close = servers, address, on_close
         self._sweep()
 
     async def close(self, timeout: float) -> None:  # noqa: ASYNC109
-        """Stop accepting, let what is in flight be answered until the timeout, then close.
+        """Stop accepting, answer requests in flight until the timeout, then close.
 
-        Peers see the end of the stream after their last answer. Whoever has not closed its own
+        Peers see the end of the stream after their last answer. A peer that has not closed its
         side by the timeout is cut off.
         """
         if not self._servers or self._crowd.is_stopping:

@@ -1,13 +1,12 @@
-"""One connection: frames come in, requests go to the service, answers leave as they come.
+"""One connection: frames come in, requests go to the service, answers leave in any order.
 
-No task and no timer belongs to a connection: the transport's callbacks take bytes in, and the
-crowd of all connections has answers written and times looked at.
+A connection has no task and no timer: the transport's callbacks receive bytes, and the set of
+all connections writes answers and checks timeouts.
 
-Reading stops while the peer has as many requests open as it may, or does not take its answers;
-frames that came with the last bytes wait here. It stops too before a large body for which the
-node has no room. A connection ends by saying why, then the end of
-its stream; what the peer still sends is thrown away for a moment, so that it reads the reason
-instead of a reset.
+Reading pauses while the peer has its maximum of open requests, or does not read its answers;
+frames received by then wait here. It also pauses before a large body for which the node has no
+room. A connection ends with the reason, then the end of its stream; further input is discarded
+for a moment, so that the peer reads the reason instead of a reset.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ ROOM_SIZE: Final = 512 * 1024
 
 
 def keep_room_small(transport: asyncio.Transport) -> None:
-    """Bound what a write takes at once, if the peer is on this machine."""
+    """Limit the send buffer, if the peer is on this machine."""
     found: socket.socket | None = transport.get_extra_info("socket")
     if found is not None and _is_near(found.family, transport.get_extra_info("peername")):
         found.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, ROOM_SIZE)
@@ -67,8 +66,8 @@ def _is_near(family: int, peer: object) -> bool:
     return host.is_loopback or (mapped is not None and mapped.is_loopback)
 
 
-NO_REQUEST: Final = 0  # the id of an answer that is about the connection itself
-CHECKSUM_SIZE: Final = 16  # of a body that the node checks by itself, by xxh3-128
+NO_REQUEST: Final = 0  # the ID of an answer about the connection itself
+CHECKSUM_SIZE: Final = 16  # of a body that the node checks itself, with xxh3-128
 
 _REQUESTS: Final = frozenset(get_args(Request))
 
@@ -103,50 +102,50 @@ class ServerConnection(asyncio.BufferedProtocol):
 
     def __init__(self, crowd: ConnectionSet) -> None:
         self._crowd = crowd
-        self._transport: asyncio.Transport | None = None  # None: not yet, or no more
-        self._reader: FrameReader | None = None  # None: what comes is thrown away
+        self._transport: asyncio.Transport | None = None  # None: not yet, or closed
+        self._reader: FrameReader | None = None  # None: input is discarded
         self._handshake: Handshake | None = None  # None: done
         self._waiting: deque[tuple[Frame, float]] = deque()  # requests and their deadlines
         self._in_flight = PeerBudget(crowd.limits, crowd.traffic)
         self._arrival = Arrival(crowd.limits, crowd.traffic)
         self._outbox = WriteQueue(crowd.traffic)
-        self._is_awake = False  # it is flushed in this turn
-        self._is_paused = False  # we do not read
-        self._is_unread = False  # the peer does not read
+        self._is_awake = False  # to be flushed in this loop turn
+        self._is_paused = False  # reading is paused
+        self._is_unread = False  # the peer does not read its answers
         self._has_ended = False  # the peer has sent its last byte
-        self._is_ending = False  # no request is begun any more
+        self._is_ending = False  # no more requests are begun
         self._ended_at: float | None = None  # when our last byte was written
         self._opened_at = self._active_at = 0.0
         self._received_size = 0
-        self._incoming: Progress | None = None  # of the frame that is not whole yet
+        self._incoming: Progress | None = None  # of the incomplete frame
 
-    # What the transport calls.
+    # Called by the transport.
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Take a peer in, or turn it away at the door."""
+        """Accept a peer, or refuse it."""
         self._transport = cast(asyncio.Transport, transport)
         self._guarded(self._open, self._transport)
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        """Give the place for the next bytes."""
+        """Return the buffer for the next bytes."""
         if self._reader is None:
             return self._crowd.scratch
         return self._guarded(self._reader.get_buffer, sizehint) or self._crowd.scratch
 
     def buffer_updated(self, nbytes: int) -> None:
-        """Take bytes that came."""
+        """Handle received bytes."""
         self._guarded(self._on_bytes, nbytes)
 
     def eof_received(self) -> bool:
-        """Keep a connection whose peer has said everything, until that is answered."""
+        """Keep a half-closed connection until its requests are answered."""
         self._has_ended = True
         self._incoming = None
-        if not self._waiting:  # what has come of a body is nobody's
+        if not self._waiting:  # drop the partial body
             self._arrival.end()
         return self._is_owing()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Forget the peer. What it has in flight goes on, and the answers go nowhere."""
+        """Forget the peer. Its requests in flight continue; their answers are dropped."""
         self._transport = None
         self._reader = None
         self._waiting.clear()
@@ -155,31 +154,31 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._crowd.leave(self)
 
     def pause_writing(self) -> None:
-        """Begin nothing more for a peer that does not take its answers."""
+        """Begin nothing more for a peer that does not read its answers."""
         self._is_unread = True
         self._guarded(self._throttle)
 
     def resume_writing(self) -> None:
-        """Go on, now that the peer has caught up."""
+        """Continue, now that the peer has caught up."""
         self._is_unread = False
         self._in_flight.release(self._outbox.taken())
         self._wake()
 
-    # What the crowd calls.
+    # Called by the connection set.
 
     def flush(self, now: float) -> None:
-        """Write everything there is to say, and go on reading if that makes room."""
+        """Write all pending answers, and resume reading if that makes room."""
         self._is_awake = False
         if self._transport is not None:
             self._guarded(self._flush, self._transport, now)
 
     def sweep(self, now: float) -> None:
-        """Cut the peer off if it takes too long."""
+        """Cut the peer off if it is too slow."""
         if self._transport is not None:
             self._guarded(self._sweep, self._transport, now)
 
     def stop(self) -> None:
-        """Begin no request any more; end once those in flight are answered."""
+        """Begin no more requests; end once those in flight are answered."""
         self._is_ending = True
         if self._handshake is not None:
             self.abort()
@@ -187,12 +186,12 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._wake()
 
     def abort(self) -> None:
-        """End the connection at once. Nothing more is said."""
+        """End the connection at once, without an answer."""
         if self._transport is not None:
             self._transport.abort()
 
     def _guarded(self, act: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T | None:
-        """Let nothing out of a callback: what goes wrong ends this connection and no other."""
+        """Catch all exceptions of a callback: they end this connection and no other."""
         try:
             return act(*args, **kwargs)
         except Exception:
@@ -208,7 +207,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     def _open(self, transport: asyncio.Transport) -> None:
         crowd, limits, traffic = self._crowd, self._crowd.limits, self._crowd.traffic
         traffic.connections_total += 1
-        if crowd.is_stopping:  # it was accepted just before
+        if crowd.is_stopping:  # accepted just before the stop
             transport.abort()
             return
         if crowd.is_full:
@@ -251,14 +250,14 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._pump()
 
     def _expect(self, reader: FrameReader) -> None:
-        """Take room for more of a large body, before any of that is read."""
+        """Reserve room for the rest of a large body, before reading it."""
         is_next = self._reader is not None and not self._waiting
         if is_next and reader.room_size > BODY_BUFFER_SIZE:
             self._arrival.grow(reader.room_size, self._wake)
 
     def _greet(self, handshake: Handshake, reader: FrameReader, frame: Frame) -> None:
         if self._is_ending:
-            return  # the peer went on before it could hear that it may not
+            return  # the peer sent more before it received the refusal
         try:
             word = handshake.hear(decode_message(frame), self._crowd.service.cluster)
         except Unauthorized as error:
@@ -281,7 +280,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return now + min(wanted, limits.request_timeout_max)
 
     def _pump(self) -> None:
-        """Begin the requests that wait, as far as there is room; then read on, or stop."""
+        """Begin waiting requests while there is room; then resume or pause reading."""
         while self._waiting and self._has_room():
             frame, deadline = self._waiting.popleft()
             if self._arrival.size:
@@ -303,7 +302,7 @@ class ServerConnection(asyncio.BufferedProtocol):
                 self._end("bad_body", error, frame.id)
                 return
         if self._is_ending:
-            hint = "Repeat it at another, or later"
+            hint = "Retry at another node, or later"
             self._say(frame.id, NotReady("this node is stopping", hint=hint))
             return
         answer_size = self._in_flight.answer_size(request)
@@ -327,7 +326,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         )
 
     def _throttle(self) -> None:
-        """Read on, or stop reading, as the room there is wants it."""
+        """Resume or pause reading, depending on the room."""
         has_room = self._reader is None or (
             not self._waiting and not self._arrival.is_waiting and self._has_room()
         )
@@ -338,7 +337,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             return
         if has_room:
             self._is_paused = False
-            if self._incoming is not None:  # it was not the peer who stood still
+            if self._incoming is not None:  # the pause was ours, not the peer's
                 now = self._crowd.loop.time()
                 self._incoming = Progress.begin(now, self._received_size)
             transport.resume_reading()
@@ -380,7 +379,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._conclude(transport, now)
 
     def _write(self, transport: asyncio.Transport) -> None:
-        """Write until the peer does not keep up; the rest waits, and counts, until it does."""
+        """Write while the peer keeps up; the rest waits, and counts, until it does again."""
         while self._outbox and not self._is_unread:
             self._outbox.write(transport)
         if not self._is_unread:
@@ -390,7 +389,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         return bool(self._in_flight.count or self._waiting or self._outbox)
 
     def _end(self, reason: str, error: HeadraceError, request_id: int | None) -> None:
-        """Say what is wrong, but nothing to a stranger who does not speak the protocol."""
+        """End with an error; a peer that does not speak the protocol gets no answer."""
         self._crowd.traffic.cut_offs[reason] += 1
         event("server.connection.refused", level=logging.DEBUG, reason=reason, error=error)
         self._is_ending = True
@@ -405,7 +404,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._throttle()
 
     def _conclude(self, transport: asyncio.Transport, now: float) -> None:
-        """End the stream, now that nothing is owed."""
+        """End the stream, now that everything is answered."""
         if transport.is_closing():
             return
         if self._has_ended:
@@ -442,7 +441,7 @@ class ServerConnection(asyncio.BufferedProtocol):
 def _request(frame: Frame) -> Request:
     message = decode_message(frame)
     if type(message) not in _REQUESTS:
-        raise BadFrame(f"{type(message).__name__} is no request, or comes too late")
+        raise BadFrame(f"{type(message).__name__} is not a request, or comes too late")
     return cast(Request, message)
 
 

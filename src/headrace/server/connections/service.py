@@ -1,4 +1,4 @@
-"""What the sockets ask of a node."""
+"""The interface between sockets and a node."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -11,16 +11,16 @@ Answer = Callable[[Reply | HeadraceError, Sequence[Buffer]], None]
 
 
 class Service(Protocol):
-    """A node, as connections see it."""
+    """A node, as seen by connections."""
 
     @property
     def cluster(self) -> bytes:
-        """The cluster's identity, which every peer is told."""
+        """The cluster's identity, sent to every peer."""
 
     def submit(self, request: Request, body: Buffer, deadline: float, answer: Answer) -> None:
         """Begin a request. Called on the loop's thread; raises nothing.
 
-        `answer` is called exactly once, on the loop's thread, maybe before this returns.
-        `deadline` is a moment of `loop.time()`. The body of an Append or a Stage that brings
-        its own checksum has not been compared with anything yet; any other body has.
+        `answer` is called exactly once, on the loop's thread, possibly before this returns.
+        `deadline` is in terms of `loop.time()`. The body of an Append or a Stage with its own
+        checksum has not been verified yet; any other body has.
         """

@@ -17,19 +17,19 @@ BACKLOG: Final = 1024  # connections that wait to be accepted; the system may al
 
 
 class TcpPort:
-    """An address that is ours, at which nobody is heard before `listen`.
+    """A reserved address that accepts no connections before `listen`.
 
-    A peer that connects earlier is refused, as by a node that is down, and so is another node
-    that wants the address.
+    Earlier connections are refused, as if the node were down, and no other node can bind the
+    address.
     """
 
     def __init__(self, host: str, port: int) -> None:
         self._host = host
         self._port = port
-        self._sockets: list[socket.socket] = []  # a name may be of several addresses
+        self._sockets: list[socket.socket] = []  # a name may resolve to several addresses
 
     async def bind(self) -> None:
-        """Take the address, or raise BadConfig."""
+        """Bind the address, or raise BadConfig."""
         loop = asyncio.get_running_loop()
         with self._refusals():
             found = await loop.getaddrinfo(
@@ -40,11 +40,11 @@ class TcpPort:
                 self._sockets.append(bound)
                 if family == socket.AF_INET6:
                     bound.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-                _share(bound, True)  # with what is left of connections that have ended
+                _share(bound, True)  # with remnants of closed connections
                 bound.bind(address)
                 if self._port:
-                    # Some kernels let two sockets bind that share, one after the other, but
-                    # let only one listen. A socket whose port was chosen would lose it here.
+                    # Some kernels let two sharing sockets bind in turn, but only one listen.
+                    # A socket with an automatic port would lose it here.
                     bound.listen(1)
                     bound.shutdown(socket.SHUT_RDWR)
                 _share(bound, False)
@@ -52,16 +52,16 @@ class TcpPort:
 
     @property
     def addresses(self) -> list[tuple[str, int]]:
-        """Every host and port that was given or, for 0, found."""
+        """Every bound host and port, with the actual port for 0."""
         return [bound.getsockname()[:2] for bound in self._sockets]
 
     async def listen(self, listener: Listener) -> None:
-        """Let peers in. BadConfig if another process, bound at the same moment, was first."""
+        """Accept peers. BadConfig if a process that bound at the same time was faster."""
         loop = asyncio.get_running_loop()
         with self._refusals():
             for bound in self._sockets:
                 _share(bound, True)
-                bound.listen(BACKLOG)  # here: uvloop would not tell that it failed
+                bound.listen(BACKLOG)  # here, since uvloop does not report a failure
         where = _shown(*self.addresses[0])
         servers = [
             await loop.create_server(listener.connect, sock=bound, backlog=BACKLOG)
@@ -70,7 +70,7 @@ class TcpPort:
         listener.begin(servers, where)
 
     def close(self) -> None:
-        """Give the address back, if nobody listens there."""
+        """Release the address, if nothing listens on it."""
         for bound in self._sockets:
             bound.close()
 
@@ -82,13 +82,13 @@ class TcpPort:
             self.close()
             raise BadConfig(
                 "listen.address",
-                f"cannot listen at {_shown(self._host, self._port)}: {_reason(error)}",
-                hint="Check the address, and that nobody else listens there",
+                f"cannot listen on {_shown(self._host, self._port)}: {_reason(error)}",
+                hint="Check the address, and that no other process listens on it",
             ) from error
 
 
 async def bind_tcp(host: str, port: int) -> TcpPort:
-    """Take `host` and `port`, or any free port if that is 0, without listening yet."""
+    """Bind `host` and `port` (0: any free port), without listening yet."""
     found = TcpPort(host, port)
     await found.bind()
     return found
@@ -103,9 +103,9 @@ async def listen_tcp(
     release: str = "",
     traffic: Traffic | None = None,
 ) -> Listener:
-    """Listen at an address that is bound.
+    """Listen on a bound address.
 
-    With a token, every peer must prove that it has it. Give all listeners of a node the same
+    With a token, every peer must prove that it knows it. Give all listeners of a node the same
     `traffic`: its bytes in flight are bounded together.
     """
     assert token != b""
@@ -115,7 +115,7 @@ async def listen_tcp(
 
 
 def _share(bound: socket.socket, may: bool) -> None:
-    """Say whether others may bind our address, as long as nobody listens there."""
+    """Set whether other sockets may bind our address while nothing listens on it."""
     bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(may))
 
 
@@ -124,6 +124,6 @@ def _shown(host: str, port: int) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Say it in the system's words; that a name is unknown has a number below zero."""
+    """Return the system's message; resolver errors have negative numbers."""
     number = error.errno if isinstance(error, OSError) else None
     return os.strerror(number) if number is not None and number > 0 else str(error)

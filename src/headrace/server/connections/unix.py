@@ -1,8 +1,7 @@
-"""The framed protocol over a unix socket, for processes of the same user on this machine.
+"""The framed protocol over a Unix socket, for processes of the same user on this machine.
 
-Whoever may open the file may ask everything: it has mode 0600 from its first moment, and that
-stands in for a token. A socket file that nobody listens on any more is replaced; any other kind
-of file is left alone.
+Access to the file grants full access: it has mode 0600 from the start, which replaces a token.
+A stale socket file is replaced; any other kind of file is left alone.
 """
 
 import asyncio
@@ -37,12 +36,12 @@ async def listen_unix(
     release: str = "",
     traffic: Traffic | None = None,
 ) -> Listener:
-    """Listen on a socket file, which lies there until the listener is closed."""
+    """Listen on a socket file, which exists until the listener is closed."""
     listener = Listener(service, limits, release=release, traffic=traffic)
     try:
         bound, inode = _bind(path)
     except (OSError, ValueError) as error:  # ValueError: a name with a zero byte
-        raise BadConfig(_SETTING, f"cannot listen at {path}: {error}") from error
+        raise BadConfig(_SETTING, f"cannot listen on {path}: {error}") from error
     loop = asyncio.get_running_loop()
     server = await loop.create_unix_server(listener.connect, sock=bound, backlog=BACKLOG)
     listener.begin([server], f"unix:{path}", lambda: _remove(path, inode))
@@ -51,7 +50,7 @@ async def listen_unix(
 
 @contextmanager
 def short_address(path: Path) -> Iterator[str]:
-    """Name a socket file so briefly that the system takes it, for as long as this lasts."""
+    """Yield a name for a socket file that is short enough for the system."""
     if len(os.fsencode(path)) <= SOCKET_PATH_SIZE_MAX:
         yield str(path)
         return
@@ -63,24 +62,24 @@ def short_address(path: Path) -> Iterator[str]:
 
 
 def refuse_if_blocked(path: Path) -> None:
-    """Raise BadConfig if something lies at `path` that is no socket; change nothing."""
+    """Raise BadConfig if `path` exists and is not a socket. Changes nothing."""
     try:
         mode = path.lstat().st_mode
-    except OSError:  # nothing is there; what else is wrong shows when the directory is opened
+    except OSError:  # missing; other problems show when the directory is opened
         return
     if not stat.S_ISSOCK(mode):
         raise BadConfig(
             _SETTING,
-            f"{path} is there and is no socket",
+            f"{path} exists and is not a socket",
             hint="Move it away; nothing was changed",
         )
 
 
 def _bind(path: Path) -> tuple[socket.socket, int]:
-    """Return a socket that listens, and the number of its file's inode."""
+    """Return a listening socket, and its file's inode."""
     bound = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
-        # The file takes its mode from the socket: others can open it at no moment.
+        # The file takes its mode from the socket: no other user can ever open it.
         os.fchmod(bound.fileno(), MODE)
         with short_address(path) as address:
             _clear(path, address)
@@ -94,14 +93,14 @@ def _bind(path: Path) -> tuple[socket.socket, int]:
 
 
 def _clear(path: Path, address: str) -> None:
-    """Remove the socket file of a process that is gone."""
+    """Remove the socket file of a dead process."""
     refuse_if_blocked(path)
     if not path.is_socket():
         return
     if _is_heard(address):
         raise BadConfig(
             _SETTING,
-            f"another process listens at {path}",
+            f"another process listens on {path}",
             hint="Stop that process, or connect to it instead",
         )
     path.unlink()
@@ -115,12 +114,12 @@ def _is_heard(address: str) -> bool:
         except ConnectionRefusedError:
             return False
         except BlockingIOError:
-            return True  # it has more peers than it can take, but it is there
+            return True  # its backlog is full, but it is alive
         return True
 
 
 def _remove(path: Path, inode: int) -> None:
-    """Remove our own file, and no other that may lie there by now."""
+    """Remove our own file, but not one that has replaced it."""
     try:
         if path.lstat().st_ino == inode:
             path.unlink()

@@ -1,4 +1,4 @@
-"""What is to be said to one peer: gathered for a turn of the loop, then written at once."""
+"""The answers to one peer: gathered for a loop turn, then written at once."""
 
 import asyncio
 from collections import deque
@@ -19,20 +19,20 @@ from headrace.wire.read_messages import FetchReply
 
 @dataclass(slots=True)
 class Progress:
-    """Sizes are running totals of a connection."""
+    """Detects a stalled transfer. Sizes are running totals of a connection."""
 
     since: float
-    target: int | None  # the size that must be reached in frame_timeout; None: not known
+    target: int | None  # the size that must be reached in frame_timeout; None: unknown
     mark_size: int
     mark_at: float
 
     @classmethod
     def begin(cls, now: float, size: int, target: int | None = None) -> "Progress":
-        """Start to look, at a total of `size`."""
+        """Start observing at a total of `size`."""
         return cls(now, target, size, now)
 
     def is_stuck(self, now: float, size: int, limits: PeerLimits) -> bool:
-        """Tell whether too little moved for too long, or the whole took too long."""
+        """Return whether progress is too slow, or the whole took too long."""
         if now - self.since >= limits.frame_timeout:
             return True
         if now - self.mark_at < limits.stall_timeout:
@@ -43,11 +43,11 @@ class Progress:
         return False
 
     def is_through(self, size: int) -> bool:
-        """Tell whether all that was waited for has moved."""
+        """Return whether the target is reached."""
         return self.target is not None and size >= self.target
 
 
-JOIN_SIZE_MAX: Final = 64 * 1024  # copying so little costs less than many pieces
+JOIN_SIZE_MAX: Final = 64 * 1024  # copying this little is cheaper than many pieces
 
 Said = Reply | Welcome | Accepted | HeadraceError
 
@@ -60,7 +60,7 @@ def encode_answer(
     *,
     needs_crc: bool = True,
 ) -> list[Buffer]:
-    """Write an answer as a frame. Here, and only here, errors become Failed."""
+    """Encode an answer as a frame. Only here do errors become ErrorReply."""
     if not isinstance(said, HeadraceError):
         has_crc = needs_crc or not _is_covered(said)
         try:
@@ -73,7 +73,7 @@ def encode_answer(
 
 
 def _is_covered(said: Said) -> bool:
-    """Tell whether an answer says the checksum of everything in its body."""
+    """Return whether an answer has checksums for all of its body."""
     return isinstance(said, FetchReply) and all(piece.checksum for piece in said.pieces)
 
 
@@ -91,12 +91,12 @@ class WriteQueue:
     )
 
     def __init__(self, traffic: Traffic) -> None:
-        self.needs_crc = True  # the peer knows no other checksum
-        self.size = 0  # of the bodies that are to be written
+        self.needs_crc = True  # the peer supports no other checksum
+        self.size = 0  # of the bodies to be written
         self._traffic = traffic
-        # Each with the bytes that count until the peer has taken it.
+        # Each with the bytes that count until the peer has received it.
         self._answers: deque[tuple[int, Said, Sequence[Buffer], int]] = deque()
-        self._counted_size = 0  # of those that are written
+        self._counted_size = 0  # of the written answers
         self._written_size = 0  # of everything given to the transport
         self._progress: Progress | None = None  # of what the transport still holds
 
@@ -106,20 +106,20 @@ class WriteQueue:
     def add(
         self, request_id: int, said: Said, body: Sequence[Buffer] = (), counted_size: int = 0
     ) -> None:
-        """Keep an answer for this turn's write, or a later one's."""
+        """Queue an answer for the write of this turn, or a later one."""
         self._answers.append((request_id, said, body, counted_size))
         for piece in body:
             self.size += len(piece)
 
     def clear(self) -> int:
-        """Forget what can be said to nobody. Returns the bytes that counted for it."""
+        """Drop answers that cannot be sent. Returns the bytes that counted for them."""
         size = self.taken() + sum(counted_size for *_, counted_size in self._answers)
         self._answers.clear()
         self.size = 0
         return size
 
     def write(self, transport: asyncio.Transport) -> None:
-        """Give the next answers to the transport in one call, and not many bytes at once."""
+        """Pass the next answers to the transport in one call, up to a size limit."""
         pieces: list[Buffer] = []
         size = 0
         while self._answers and size < UNSENT_SIZE_MAX:
@@ -140,12 +140,12 @@ class WriteQueue:
             transport.writelines(pieces)
 
     def taken(self) -> int:
-        """Return the bytes that counted for what is written, now that it is taken."""
+        """Return the bytes that counted for written answers, now that they are received."""
         size, self._counted_size = self._counted_size, 0
         return size
 
     def is_stuck(self, transport: asyncio.Transport, now: float, limits: PeerLimits) -> bool:
-        """Tell whether the peer has stopped taking what was written."""
+        """Return whether the peer has stopped reading its answers."""
         unsent_size = transport.get_write_buffer_size()
         if not unsent_size:
             self._progress = None
