@@ -60,17 +60,17 @@ from headrace.model.revisions import shown
 
 # What helps where the operating system refused something, and the disk is not at fault.
 OS_HINTS: Final[dict[int, str]] = {
-    errno.EACCES: "Run it as the user who owns it, or change its permissions: see ls -ld",
-    errno.EPERM: "Run it as the user who owns it, and look at its attributes: see lsattr",
-    errno.ENOENT: "Check the name",
-    errno.ENOTDIR: "Check the name: a part of it before the last is a file",
-    errno.ENAMETOOLONG: "Check the name",
-    errno.ELOOP: "Check the name: symbolic links in it lead round in a circle",
-    errno.ENOSPC: "Free some space, and repeat",
-    errno.EDQUOT: "Free some space, or raise the quota, and repeat",
-    errno.EROFS: "Name a place on a file system that is not mounted read-only",
-    errno.EMFILE: "Raise the limit of open files: ulimit -n",
-    errno.EIO: "Look at the disk: the kernel's log (dmesg) says more",
+    errno.EACCES: "Run as the user that owns it, or change its permissions (see ls -ld)",
+    errno.EPERM: "Run as the user that owns it, and check its attributes (see lsattr)",
+    errno.ENOENT: "Check the path",
+    errno.ENOTDIR: "Check the path: one of its parent components is a file",
+    errno.ENAMETOOLONG: "Use a shorter name",
+    errno.ELOOP: "Check the path: its symbolic links form a loop",
+    errno.ENOSPC: "Free some space and retry",
+    errno.EDQUOT: "Free some space or raise the quota, and retry",
+    errno.EROFS: "Use a path on a file system that is not mounted read-only",
+    errno.EMFILE: "Raise the limit on open files: ulimit -n",
+    errno.EIO: "Check the disk: the kernel log (dmesg) has details",
 }
 _NOT_THE_DISK: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE})
 
@@ -130,13 +130,13 @@ class Corrupt(HeadraceError):
 class Unknown(HeadraceError):
     """It may have happened: repeat only with the same writer and version."""
 
-    hint = "Look whether it happened before you repeat it"
+    hint = "Check whether it took effect before you retry"
 
 
 class StorageFailed(HeadraceError):
     """A disk failed in a way that leaves `path` untrusted. `stage` says what is on disk."""
 
-    hint = "Look at the disk, then start again: only a new start tells what it holds"
+    hint = "Check the disk, then restart: only a restart shows what it holds"
 
     def __init__(self, path: str, stage: str, cause: OSError, *, hint: str = "") -> None:
         text = f"{path}: {stage} failed: {cause.strerror or cause}"
@@ -154,9 +154,9 @@ class BodyTooLarge(Rejected):
         if row_count == 1:
             what = f"a row of {size} bytes"
             hint = (
-                "A row is never split: keep large values elsewhere, and their place in the row"
+                "Rows are never split: store large values elsewhere and a reference in the row"
             )
-        super().__init__(f"{what} is over the limit of {limit}", hint=hint)
+        super().__init__(f"{what} exceeds the limit of {limit}", hint=hint)
         self.size = size
         self.limit = limit
 
@@ -168,7 +168,7 @@ class NotNext(Rejected):
 
     def __init__(self, field: str, expected: object, found: object) -> None:
         super().__init__(
-            f"the entry does not follow the head: {field} should be {expected}, is {found}"
+            f"the entry does not follow the head: expected {field} {expected}, found {found}"
         )
         self.field = field
         self.expected = expected
@@ -180,8 +180,8 @@ class TooFewSlots(Rejected):
 
     def __init__(self, path: str, slots: int, live: int) -> None:
         super().__init__(
-            f"{path}: {live} ops must stay reachable, but the ring has {slots} slots",
-            hint="Open it with the slots it was made with",
+            f"{path}: {live} ops must stay reachable, but the ring has only {slots} slots",
+            hint="Open it with the slot count it was created with",
         )
         self.path = path
         self.slots = slots
@@ -193,7 +193,7 @@ class ForeignFile(Rejected):
 
     def __init__(self, path: str, field: str, expected: object, found: object) -> None:
         super().__init__(
-            f"{path} belongs elsewhere: {field} should be {expected}, is {found}",
+            f"{path} belongs elsewhere: expected {field} {expected}, found {found}",
             hint="Check the data directory in the configuration; nothing was changed",
         )
         self.path = path
@@ -207,8 +207,8 @@ class BadName(Rejected):
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
-            f"{name[:200]!r} is no name for a {what}",
-            hint="Use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or a digit",
+            f"{name[:200]!r} is not a valid name for a {what}",
+            hint="Use 1 to 64 of A-Z a-z 0-9 . _ - starting with a letter or a digit",
         )
         self.what = what
         self.name = name
@@ -239,8 +239,9 @@ class Expired(Rejected):
 
     def __init__(self, partition: str, offset: int, first: int) -> None:
         super().__init__(
-            f"partition {partition}: offset {offset} is gone, the first retained is {first}",
-            hint=f"Read from {first}, and count what lies before as lost to this reader",
+            f"partition {partition}: offset {offset} is no longer retained, "
+            f"the first is {first}",
+            hint=f"Read from {first}, and treat the rows before it as lost to this reader",
         )
         self.partition = partition
         self.offset = offset
@@ -253,8 +254,8 @@ class Recreated(Rejected):
     def __init__(self, partition: str, expected: int, found: int) -> None:
         super().__init__(
             f"partition {partition} was deleted and created again: "
-            f"meant for revision {shown(expected)}, found {shown(found)}",
-            hint="Look the topic up again and decide where to begin",
+            f"expected revision {shown(expected)}, found {shown(found)}",
+            hint="Look the topic up again and decide where to start",
         )
         self.partition = partition
         self.expected = expected
@@ -280,7 +281,7 @@ class Refused(Rejected):
 class BadFrame(Rejected):
     """Bytes from a peer that are not the protocol. The connection ends."""
 
-    hint = "Check that both sides are Headrace, and that nothing between them changes bytes"
+    hint = "Check that both sides run Headrace and that nothing in between alters the bytes"
 
 
 class VersionUnknown(Rejected):
@@ -320,7 +321,7 @@ class RingFull(Unavailable):
 
     def __init__(self, op: int, watermark: int, slots: int) -> None:
         super().__init__(
-            f"op {op} has no free slot: {slots} slots hold the ops from {watermark + 1}",
+            f"op {op} has no free slot: all {slots} slots hold ops from {watermark + 1} on",
             hint="Wait for the next checkpoint",
         )
         self.op = op
@@ -334,7 +335,7 @@ class DiskFull(Unavailable):
     def __init__(self, path: str, stage: str, *, hint: str = "") -> None:
         super().__init__(
             f"{path}: no space left on the device ({stage})",
-            hint=hint or "Free some space; appends go on by themselves",
+            hint=hint or "Free some space; appends then resume automatically",
         )
         self.path = path
         self.stage = stage
@@ -343,7 +344,7 @@ class DiskFull(Unavailable):
 class WriteFailed(Unavailable):
     """A write failed and was undone durably: its entries are not in the journal."""
 
-    hint = "Append them again; if that goes on failing, look at the disk"
+    hint = "Append them again; if that keeps failing, check the disk"
 
     def __init__(self, path: str, position: int, cause: OSError, *, hint: str = "") -> None:
         super().__init__(
@@ -381,7 +382,7 @@ class PartitionUnknown(Unavailable):
     def __init__(self, partition: str) -> None:
         super().__init__(
             f"there is no partition {partition} here",
-            hint="If it was made just now, try again; otherwise check the topic's name",
+            hint="If it was just created, retry; otherwise check the topic name",
         )
         self.partition = partition
 
@@ -391,8 +392,8 @@ class Behind(Unavailable):
 
     def __init__(self, partition: str, end: int, committed: int) -> None:
         super().__init__(
-            f"partition {partition}: asked for up to {end}, committed up to {committed}",
-            hint="Wait and repeat, or ask for less",
+            f"partition {partition}: requested up to {end}, committed up to {committed}",
+            hint="Wait and retry, or request less",
         )
         self.partition = partition
         self.end = end
@@ -403,7 +404,7 @@ class ReadFailed(Unavailable):
     """A file could not be opened or read now. This says nothing about its bytes."""
 
     def __init__(self, path: str, cause: OSError, *, hint: str = "") -> None:
-        usual = "Look at the limits of this process and of the machine, then repeat"
+        usual = "Check the limits of this process and this machine, then retry"
         super().__init__(
             f"{path}: cannot be read now: {cause.strerror or cause}",
             hint=hint or _hint_of(cause) or usual,
@@ -418,7 +419,7 @@ class SealFailed(Unavailable):
     def __init__(self, path: str, flaw: str) -> None:
         super().__init__(
             f"{path}: the file was not written: {flaw}",
-            hint="The same rows are written at the next try; nothing is lost",
+            hint="The next attempt writes the same rows; nothing is lost",
         )
         self.path = path
 
@@ -439,7 +440,7 @@ class Busy(Unavailable):
     """A bound was reached. Nothing happened."""
 
     def __init__(self, what: str, retry_after_ms: int) -> None:
-        super().__init__(what, hint=f"Come again in {retry_after_ms} ms")
+        super().__init__(what, hint=f"Retry in {retry_after_ms} ms")
         self.retry_after_ms = retry_after_ms
 
 
@@ -450,25 +451,25 @@ class NotErased(Unavailable):
 class TimedOut(Unavailable):
     """The deadline came before it happened, so it did not."""
 
-    hint = "Repeat it, with a longer timeout if that goes on"
+    hint = "Retry, with a longer timeout if this keeps happening"
 
 
 class ConnectionLost(Unavailable):
     """No connection. What was asked did not happen."""
 
-    hint = "Check that the node runs, and repeat it"
+    hint = "Check that the node is running, then retry"
 
 
 class WriterUnknown(Unknown):
     """The log has forgotten this writer: what was in flight may have happened."""
 
-    hint = "Look which rows are there, and go on as a new writer"
+    hint = "Check which rows are in the log, then continue as a new writer"
 
 
 class CorruptEntry(Corrupt):
     """An entry that was acknowledged cannot be read."""
 
-    hint = "Stop, keep the directory as it is, and put the file back from a copy"
+    hint = "Stop, leave the directory as it is, and restore the file from a copy"
 
 
 class CorruptFile(Corrupt):
@@ -478,7 +479,7 @@ class CorruptFile(Corrupt):
 class CorruptSegment(Corrupt):
     """A segment, or one row group of it, that is not what was sealed."""
 
-    hint = "Other ranges are served; put the file back from a copy or from a replica"
+    hint = "Other ranges are still served; restore the file from a copy or a replica"
 
     def __init__(
         self,

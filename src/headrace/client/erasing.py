@@ -29,7 +29,9 @@ def erase_seconds(timeout: str | float | timedelta) -> float:
     """Return how long to wait for erasure. Judged before a topic is deleted, not after."""
     seconds = duration(timeout, "erase_timeout").seconds
     if not seconds:
-        raise BadRequest("erase_timeout: it must be longer than 0", hint="Give 10m, or 30s")
+        raise BadRequest(
+            "erase_timeout: must be longer than 0", hint="Use 10m or 30s, for example"
+        )
     return seconds
 
 
@@ -51,7 +53,7 @@ async def wait_for_erasure(caller: Caller, seconds: float, told: Told | None = N
             raise NotErased(
                 f"rows of deleted topics are not erased yet after {seconds:g} s: "
                 f"{_shown(left, answer.left_count)}",
-                hint="Do what that says, and wait again",
+                hint="Resolve these, then wait again",
             )
         await asyncio.sleep(delay)
 

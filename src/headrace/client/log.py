@@ -227,9 +227,9 @@ class AsyncLog:
         try:
             found = json.loads(answer.text)
         except ValueError as error:
-            raise BadFrame(f"a status that is no JSON: {error}") from error
+            raise BadFrame(f"the status is not valid JSON: {error}") from error
         if not isinstance(found, dict):
-            raise BadFrame("a status that is no JSON object")
+            raise BadFrame("the status is not a JSON object")
         return found
 
     async def recovery_report(self) -> dict[str, list[str]]:
@@ -274,8 +274,8 @@ class AsyncLog:
         found = await self.topic(name)
         if not found.schema.equals(schema):
             raise TopicExists(
-                f"topic {found.name!r} is there already, with another schema",
-                hint=f"Take it as it is: log.topic({name!r}), or evolve it",
+                f"topic {found.name!r} already exists with a different schema",
+                hint=f"Use it as it is: log.topic({name!r}), or evolve it",
             )
         return found
 

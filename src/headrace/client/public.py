@@ -147,7 +147,9 @@ async def _visit_async(
         raise held
     if settings:
         hint = "Stop that process, or open it without settings"
-        raise BadConfig("", f"{held.path} has the settings of process {held.pid}", hint=hint)
+        raise BadConfig(
+            "", f"{held.path} runs with the settings of process {held.pid}", hint=hint
+        )
     channel = RemoteChannel(_socket_in(path), None, _release(), LockHolder(path))
     left = end - time.monotonic()
     try:
@@ -206,7 +208,9 @@ def _opened(core: AsyncLog, runner: LoopThread, leave: Callable[[], None]) -> Lo
 def _seconds(timeout: str | float) -> float:
     seconds = duration(timeout, "timeout").seconds
     if seconds <= 0:
-        raise BadRequest(f"a timeout of {timeout!r} leaves no time to ask", hint='Say "30s"')
+        raise BadRequest(
+            f"timeout must be longer than 0, got {timeout!r}", hint='Use "30s", for example'
+        )
     return seconds
 
 

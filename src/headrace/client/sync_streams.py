@@ -53,7 +53,7 @@ class Rows:
 
     def __array__(self, *_: object, **__: object) -> object:
         """Raise with a hint: pandas would make one cell of each batch."""
-        raise TypeError("rows are no array: use rows.to_pandas(), or rows.to_table()")
+        raise TypeError("rows are not an array: use rows.to_pandas() or rows.to_table()")
 
     def __repr__(self) -> str:
         return repr(self._core)

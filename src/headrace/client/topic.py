@@ -290,15 +290,15 @@ class AsyncTopic:
         check_name("consumer group", word(group, "consumer group"))
         if not isinstance(places, Mapping):
             raise BadRequest(
-                f"places: {type(places).__name__} names no partitions",
-                hint="Give a dict of partitions and offsets: {0: 120, 1: 80}",
+                f"places: {type(places).__name__} does not map partitions to offsets",
+                hint="Pass a dict of partitions and offsets: {0: 120, 1: 80}",
             )
         wanted = {number: whole(place, "an offset") for number, place in places.items()}
         for number, place in wanted.items():
             if place < 0:
                 raise BadRequest(
-                    f"partition {number}: offset {place} is below 0",
-                    hint="Give the offset of the row that is read next: 0 or more",
+                    f"partition {number}: offset {place} is negative",
+                    hint="Use the offset of the next row to read: 0 or more",
                 )
         known = {each.partition: each for each in await self.cursors(group)}
         for number, place in wanted.items():
@@ -442,7 +442,7 @@ def chosen_of(columns: Sequence[str] | None) -> tuple[str, ...] | None:
     if columns is None:
         return None
     if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
-        raise BadRequest(f"columns: {columns!r} is no list", hint='Give ["id", "name"]')
+        raise BadRequest(f"columns: {columns!r} is not a list", hint='Pass ["id", "name"]')
     return tuple(word(each, "columns") for each in columns)
 
 
@@ -452,7 +452,7 @@ def age_of(retention: str | float | timedelta | None) -> int | None:
         return None
     found = duration(retention, "retention")
     if not found.ms:
-        raise BadRequest("retention: rows are kept for some time, or None for ever")
+        raise BadRequest("retention: must be longer than 0, or None to keep rows forever")
     return found.ms
 
 

@@ -47,7 +47,7 @@ _KEPT_SIZE_MAX: Final = 4 * 1024  # of one: a hundred columns, and a MiB of all 
 
 _Pairs = tuple[tuple[int, int], ...]
 
-HINT: Final = "Encode the batch again, with the schema it is sent under"
+HINT: Final = "Encode the batch again with the schema it is sent under"
 
 
 class ArrowMessage(NamedTuple):
@@ -146,7 +146,7 @@ def _parsed(
         )
     size = message.scalar(3, _I64)
     if size != expected:
-        raise BadBatch(f"buffers take {expected} bytes, the message says {size}", hint=HINT)
+        raise BadBatch(f"buffers take {expected} bytes, the message declares {size}", hint=HINT)
     batch = message.table(2, 4)
     if batch is None:
         raise BadBatch("the message has no header", hint=HINT)
@@ -163,20 +163,22 @@ _parsed_before = lru_cache(_KEPT_COUNT)(_parsed)
 
 def _metadata(body: memoryview) -> tuple[memoryview, int]:
     if len(body) < _PREFIX.size:
-        raise BadBatch(f"a message of {len(body)} bytes is cut short", hint=HINT)
+        raise BadBatch(f"a message of {len(body)} bytes is truncated", hint=HINT)
     continuation, size = _PREFIX.unpack_from(body)
     if continuation != _CONTINUATION:
         raise BadBatch("the bytes are not an Arrow message", hint=HINT)
     end = _PREFIX.size + size
     if size == 0 or size % _ALIGNMENT or end > len(body):
-        raise BadBatch(f"metadata of {size} bytes in a message of {len(body)}", hint=HINT)
+        raise BadBatch(
+            f"invalid metadata size: {size} bytes in a message of {len(body)}", hint=HINT
+        )
     return body[_PREFIX.size : end], end
 
 
 def _check_nodes(nodes: _Pairs) -> None:
     for length, null_count in nodes:
         if not 0 <= null_count <= length <= _LENGTH_MAX:
-            raise BadBatch(f"a node of {length} slots with {null_count} nulls", hint=HINT)
+            raise BadBatch(f"invalid node: {length} slots with {null_count} nulls", hint=HINT)
 
 
 def _check_buffers(buffers: _Pairs, size: int) -> None:
@@ -184,7 +186,7 @@ def _check_buffers(buffers: _Pairs, size: int) -> None:
     end = 0
     for at, length in buffers:
         if at < 0 or length < 0 or at + length > size:
-            raise BadBatch(f"a buffer of {length} bytes at {at} of {size}", hint=HINT)
+            raise BadBatch(f"buffer out of bounds: {length} bytes at {at} of {size}", hint=HINT)
         if not length:
             continue
         if at < end or at % _ALIGNMENT:
@@ -198,7 +200,7 @@ def _is_compressed(batch: _FlatTable) -> bool:
         return False
     codec, method = compression.scalar(0, _U8), compression.scalar(1, _U8)
     if codec not in _CODECS or method != _BUFFER_METHOD:
-        raise BadBatch(f"compression {codec} by method {method} is unknown", hint=HINT)
+        raise BadBatch(f"unknown compression: codec {codec}, method {method}", hint=HINT)
     return True
 
 
@@ -209,22 +211,22 @@ def _inflated_size(body: memoryview, buffers: _Pairs, is_compressed: bool) -> in
         total += _declared_size(body, at, size) if is_compressed and size else size
     if total > INFLATED_SIZE_MAX:
         raise BadBatch(
-            f"the batch inflates to {total} bytes, at most {INFLATED_SIZE_MAX} are taken",
-            hint="Send its rows in more than one batch",
+            f"the batch decompresses to {total} bytes, the limit is {INFLATED_SIZE_MAX}",
+            hint="Split its rows into several batches",
         )
     return total
 
 
 def _declared_size(body: memoryview, at: int, size: int) -> int:
     if size < _I64.size:
-        raise BadBatch(f"a compressed buffer of {size} bytes has no size in front", hint=HINT)
+        raise BadBatch(f"a compressed buffer of {size} bytes lacks its size prefix", hint=HINT)
     declared = int(_I64.unpack_from(body, at)[0])
     if declared == _STORED_RAW:
         return size - _I64.size
     if declared < 0:
-        raise BadBatch(f"a compressed buffer says it inflates to {declared} bytes", hint=HINT)
+        raise BadBatch(f"a compressed buffer decompresses to {declared} bytes", hint=HINT)
     return declared
 
 
 def _outside() -> BadBatch:
-    return BadBatch("the metadata points outside itself", hint=HINT)
+    return BadBatch("the metadata has an offset out of bounds", hint=HINT)

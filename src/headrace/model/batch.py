@@ -87,7 +87,8 @@ def decode(
     message = parse(view, node_count=known.node_count, buffer_count=known.buffer_count)
     if message.row_count != row_count:
         raise BadBatch(
-            f"the header says {row_count} rows, the batch has {message.row_count}", hint=HINT
+            f"the header declares {row_count} rows, the batch has {message.row_count}",
+            hint=HINT,
         )
     if message.inflated_size > inflated_max:
         raise Inflates
@@ -96,7 +97,9 @@ def decode(
     except pa.ArrowMemoryError:
         raise  # the sizes were checked: this node is out of memory, the batch is not at fault
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise BadBatch(f"Arrow cannot read it: {first_line(error)}", hint=HINT) from error
+        raise BadBatch(
+            f"Arrow cannot read the batch: {first_line(error)}", hint=HINT
+        ) from error
 
 
 def admit(
@@ -108,11 +111,11 @@ def admit(
 ) -> pa.RecordBatch:
     """Return the batch in a client's `body`, every value of it judged. See `decode`."""
     if row_count == 0:
-        raise BadBatch("the batch has no rows", hint="There is nothing to append: leave it out")
+        raise BadBatch("the batch has no rows", hint="There is nothing to append: skip it")
     if row_count > ROW_COUNT_MAX:
         raise BadBatch(
-            f"the batch has {row_count} rows, at most {ROW_COUNT_MAX} are taken",
-            hint="Send its rows in more than one batch",
+            f"the batch has {row_count} rows, the limit is {ROW_COUNT_MAX}",
+            hint="Split its rows into several batches",
         )
     known = known or layout(schema)
     batch = decode(body, schema, row_count, known, inflated_max)
@@ -142,7 +145,7 @@ def _counts(path: str, kind: pa.DataType) -> tuple[int, int]:
     if types.is_list(kind) or types.is_map(kind):
         nodes, buffers = _counts(f"{path}[]", kind.field(0).type)
         return 1 + nodes, 2 + buffers
-    raise BadBatch(f"values of type {kind} are not kept", column=path)
+    raise BadBatch(f"values of type {kind} are not supported", column=path)
 
 
 def _may_be_slice(batch: pa.RecordBatch, known: Layout, size: int) -> bool:

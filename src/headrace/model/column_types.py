@@ -61,16 +61,22 @@ _UTC = frozenset({"UTC", "Etc/UTC", "+00:00", "Z"})
 
 # The first that holds gives the hint.
 _INSTEAD: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_null, "Give the column a type: string, if nothing better is known"),
-    (pa.types.is_time, "Use int64, with the unit in the column's name"),
-    (pa.types.is_duration, "Use int64, with the unit in the column's name"),
+    (pa.types.is_null, "Give the column a type, such as string"),
+    (pa.types.is_time, "Use int64, with the unit in the column name"),
+    (pa.types.is_duration, "Use int64, with the unit in the column name"),
     (pa.types.is_interval, "Use int64 columns, with the units in their names"),
-    (pa.types.is_timestamp, "Use timestamp[us, tz=UTC]: cast another zone, assume one if none"),
-    (pa.types.is_decimal, "Use decimal128 of 1 to 38 digits, 0 to all of them after the point"),
-    (pa.types.is_union, "Use a struct with a nullable field for each kind"),
+    (
+        pa.types.is_timestamp,
+        "Use timestamp[us, tz=UTC]: convert other zones, and assign one if there is none",
+    ),
+    (
+        pa.types.is_decimal,
+        "Use decimal128 with precision 1 to 38 and a scale from 0 to the precision",
+    ),
+    (pa.types.is_union, "Use a struct with a nullable field for each type"),
     (pa.types.is_run_end_encoded, "Use the type of its values"),
-    (pa.types.is_struct, "Give the struct a field, or leave the column out"),
-    (lambda kind: isinstance(kind, pa.BaseExtensionType), "Use the type it is stored as"),
+    (pa.types.is_struct, "Give the struct a field, or omit the column"),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), "Use its storage type"),
 )
 _NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # these never change; "printable" does
 _SAID_MAX = 200  # characters of a name or type within a message
@@ -165,8 +171,8 @@ class Walk:
             if other := kept.get(_folded(name)):
                 raise BadSchema(
                     column,
-                    f"{other.name!r} is there already, and Spark does not tell case",
-                    hint="Give one of them another name",
+                    f"conflicts with {other.name!r}: Spark ignores case",
+                    hint="Rename one of them",
                 )
             kind = self.kind(field.type, column, depth)
             kept[_folded(name)] = pa.field(name, kind, field.nullable)
@@ -182,21 +188,21 @@ class Walk:
         for is_one, rule in _RULES:
             if is_one(kind) and (kept := rule(self, kind, path, depth)):
                 return kept
-        raise BadSchema(path, f"{said(kind)} cannot be kept", hint=_instead(kind))
+        raise BadSchema(path, f"type {said(kind)} is not supported", hint=_instead(kind))
 
     def _meet(self, path: str, depth: int) -> None:
         self.column_count += 1
         if self.column_count > COLUMN_COUNT_MAX:
             raise BadSchema(
                 said(path),
-                f"there are more than {COLUMN_COUNT_MAX} columns, nested ones included",
-                hint="Spread them over several topics, or use a map",
+                f"more than {COLUMN_COUNT_MAX} columns, including nested ones",
+                hint="Split them across several topics, or use a map",
             )
         if depth > NESTING_MAX:
             raise BadSchema(
                 said(path),
-                f"types are nested more than {NESTING_MAX} deep",
-                hint="Flatten them, or keep the inner part as string or binary",
+                f"types are nested more than {NESTING_MAX} levels deep",
+                hint="Flatten them, or store the inner part as string or binary",
             )
 
     def _timestamp(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType | None:
@@ -245,7 +251,7 @@ _RULES: tuple[tuple[Callable[[pa.DataType], bool], _Rule], ...] = (
 
 def _instead(kind: pa.DataType) -> str:
     hints = (hint for is_one, hint in _INSTEAD if is_one(kind))
-    return next(hints, "Use a type that Spark has")
+    return next(hints, "Use a type that Spark supports")
 
 
 def _checked_name(field: pa.Field, path: str, place: int) -> str:
@@ -253,15 +259,15 @@ def _checked_name(field: pa.Field, path: str, place: int) -> str:
     try:
         name = str(field.name)
     except UnicodeDecodeError:
-        raise BadSchema(here, "its name is not UTF-8", hint="Give it another name") from None
+        raise BadSchema(here, "the name is not valid UTF-8", hint="Rename it") from None
     if not name:
-        raise BadSchema(here, "it has no name", hint="Give it one")
+        raise BadSchema(here, "the name is empty", hint="Give it a name")
     if len(name.encode()) > COLUMN_NAME_SIZE_MAX:
-        flaw = f"its name is over {COLUMN_NAME_SIZE_MAX} bytes"
-        raise BadSchema(inside(path, said(name)), flaw, hint="Give it a shorter one")
+        flaw = f"the name is longer than {COLUMN_NAME_SIZE_MAX} bytes"
+        raise BadSchema(inside(path, said(name)), flaw, hint="Use a shorter name")
     if _NO_NAME.search(name):
-        flaw = "there is a control character in its name"
-        raise BadSchema(inside(path, name), flaw, hint="Give it another name")
+        flaw = "the name contains a control character"
+        raise BadSchema(inside(path, name), flaw, hint="Rename it")
     return name
 
 

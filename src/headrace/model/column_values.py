@@ -64,9 +64,9 @@ def _exact(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 def other_type(found: str, kind: pa.DataType, path: str) -> BadBatch:
     """Return the error for values that are of another family than the column."""
     return BadBatch(
-        f"it is {said(found)}, the schema says {said(kind)}",
+        f"got {said(found)}, the schema expects {said(kind)}",
         column=path,
-        hint="Cast it before it is appended",
+        hint="Cast it before appending",
     )
 
 
@@ -79,7 +79,7 @@ def _cast_number(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
         wide = cast(array, pa.float64(), path)
         found = cast(wide, kind, path)
         if pc.any(pc.and_(pc.is_inf(found), pc.is_finite(wide))).as_py():
-            raise unfit(kind, "a number is beyond its range", path)
+            raise unfit(kind, "a number is out of range", path)
         return found
     if pa.types.is_decimal(kind) and pa.types.is_integer(array.type):
         wide = pa.decimal128(DECIMAL_PRECISION_MAX, min(kind.scale, _SCALE_OF_ANY_INT))
@@ -100,7 +100,7 @@ def unfit(kind: pa.DataType, flaw: str, path: str) -> BadBatch:
     return BadBatch(
         f"a value does not fit {said(kind)}: {flaw}",
         column=path,
-        hint="Change the value, or take a column that holds it",
+        hint="Change the value, or use a column type that can hold it",
     )
 
 
@@ -111,7 +111,7 @@ def check_nulls(array: pa.Array, field: pa.Field, path: str, absent: int = 0) ->
     """
     if not field.nullable and (count := array.null_count - absent):
         raise BadBatch(
-            f"{count} of {len(array) - absent} values are null, and none may be",
+            f"{count} of {len(array) - absent} values are null, but it is not nullable",
             column=path,
             hint="Give every row a value",
         )
@@ -166,16 +166,16 @@ def check_names(
     missing = [name for name in known if name not in given]
     unknown = [name for name in found if name not in wanted]
     if missing:
-        hint = _nearest("the batch has", missing[0], unknown) or "Add it to every row"
-        flaw = "missing and not nullable" if missing[0] in required else "it is missing"
+        hint = _nearest("batch", missing[0], unknown) or "Add it to every row"
+        flaw = "missing and not nullable" if missing[0] in required else "missing"
         raise BadBatch(flaw, column=inside(path, missing[0]), hint=hint)
     if unknown:
-        hint = _nearest("the schema has", unknown[0], known) or "Leave it out, or add it first"
+        hint = _nearest("schema", unknown[0], known) or "Omit it, or add it to the schema"
         flaw = "the schema has no such column"
         raise BadBatch(flaw, column=inside(path, said(unknown[0])), hint=hint)
     if len(found) != len(known):
         name = next(name for name in known if found.count(name) > 1)
-        raise BadBatch("it is there twice", column=inside(path, name), hint="Leave one out")
+        raise BadBatch("appears twice", column=inside(path, name), hint="Remove one")
 
 
 def names_of(fields: Iterable[pa.Field], path: str = "") -> list[str]:
@@ -183,21 +183,21 @@ def names_of(fields: Iterable[pa.Field], path: str = "") -> list[str]:
     try:
         return [str(field.name) for field in fields]
     except UnicodeDecodeError:
-        flaw = "the name of a column is not UTF-8"
-        raise BadBatch(flaw, column=path, hint="Name it as the schema does") from None
+        flaw = "a column name is not valid UTF-8"
+        raise BadBatch(flaw, column=path, hint="Use the name from the schema") from None
 
 
 def _nearest(where: str, name: str, others: Sequence[str]) -> str:
     folded = {other.casefold(): other for other in others}
     near = get_close_matches(name.casefold(), folded, n=1)
-    return f"Is it what {where} as {said(folded[near[0]])!r}?" if near else ""
+    return f"Is it {said(folded[near[0]])!r} in the {where}?" if near else ""
 
 
 def _check_type(found: pa.DataType, kind: pa.DataType, path: str) -> None:
     try:
         Walk(is_input=True).kind(found, path)
     except BadSchema as error:
-        flaw = f"it is {said(found)}, which cannot be kept, where the schema says {said(kind)}"
+        flaw = f"got {said(found)}, which is not supported; the schema expects {said(kind)}"
         raise BadBatch(flaw, column=error.column, hint=error.hint) from error
 
 
@@ -205,7 +205,7 @@ def _decoded(array: pa.Array, path: str) -> pa.Array:
     try:
         return array.dictionary_decode()
     except _UNFIT as error:
-        flaw = f"its dictionary cannot be undone: {error}"
+        flaw = f"the dictionary cannot be decoded: {error}"
         raise BadBatch(flaw, column=path, hint="Append fewer rows at once") from error
 
 

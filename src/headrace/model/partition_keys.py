@@ -37,7 +37,7 @@ def check_key(schema: pa.Schema, name: str) -> None:
     """Raise BadSchema unless column `name` of `schema` may be a topic's key."""
     if name not in schema.names:
         hint = f"The columns are {said(', '.join(schema.names))}"
-        raise BadSchema(name, "the key is no column of the schema", hint=hint)
+        raise BadSchema(name, "the key is not a column of the schema", hint=hint)
     _bytes_of(schema.field(name).type, name)
 
 
@@ -63,7 +63,7 @@ def _bytes_of(kind: pa.DataType, name: str) -> _ToBytes:
         if is_one(kind):
             return to_bytes
     raise BadSchema(
-        name, f"{said(kind)} is no type of a key", hint="Take a column of plain values"
+        name, f"{said(kind)} is not a valid key type", hint="Use a column of scalar values"
     )
 
 

@@ -45,8 +45,8 @@ class Projection:
             return cls(user, whole, _sources(user, whole))
         if not columns or len(set(columns)) < len(columns):
             raise BadRequest(
-                "no columns" if not columns else "a column is asked for twice",
-                hint="Name each one once, or leave columns out for all",
+                "no columns" if not columns else "a column is listed twice",
+                hint="List each column once, or omit columns to get all",
             )
         for name in columns:
             if name not in whole.names:
@@ -54,7 +54,7 @@ class Projection:
                 hint = (
                     f"Is it {near[0]!r}?"
                     if near
-                    else f"There are {said(', '.join(whole.names))}"
+                    else f"The columns are {said(', '.join(whole.names))}"
                 )
                 raise BadRequest(f"there is no column {said(name)!r}", hint=hint)
         chosen = pa.schema([whole.field(name) for name in columns])

@@ -37,7 +37,8 @@ _WIDENING = (
     (pa.float32(), pa.float64()),
 )
 _NEW_TOPIC = (
-    "A topic may gain nullable columns at its end and wider numbers; else make a new one"
+    "A topic may only gain nullable columns at its end and wider numbers; otherwise create "
+    "a new one"
 )
 
 
@@ -47,12 +48,12 @@ def canonical(schema: pa.Schema) -> pa.Schema:
     Raise BadSchema, with the column's path, for what cannot be kept.
     """
     if not len(schema):
-        raise BadSchema("", "the schema has no columns", hint="Give it at least one")
+        raise BadSchema("", "the schema has no columns", hint="Add at least one")
     fields = Walk().fields(schema)
     for field in fields:
         if field.name.startswith(RESERVED):
-            flaw = f"names that begin with {RESERVED!r} are reserved"
-            raise BadSchema(field.name, flaw, hint="Give it another name")
+            flaw = f"names that start with {RESERVED!r} are reserved"
+            raise BadSchema(field.name, flaw, hint="Rename it")
     return pa.schema(fields)
 
 
@@ -86,15 +87,13 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 def check_evolution(old: pa.Schema, new: pa.Schema) -> None:
     """Raise BadSchema unless `new` may follow `old`. Both are canonical."""
     if new.equals(old):
-        raise BadSchema("", "nothing changes", hint="The topic has this very schema already")
+        raise BadSchema("", "nothing changes", hint="The topic already has this schema")
     _check_places(old, new)
     for before, after in zip(old, new, strict=False):
         _check_change(before, after)
     for added in list(new)[len(old) :]:
         if not added.nullable:
-            flaw = (
-                "it is new and not nullable, and the rows that are there have no value for it"
-            )
+            flaw = "new and not nullable, but existing rows have no value for it"
             raise BadSchema(added.name, flaw, hint=f"Make it nullable. {_NEW_TOPIC}")
 
 
@@ -116,7 +115,7 @@ def encode_schema(schema: pa.Schema) -> bytes:
     _check_canonical(schema)
     data: bytes = schema.serialize().to_pybytes()
     if len(data) > SCHEMA_SIZE_MAX:
-        flaw = f"the schema has {len(data)} bytes, and at most {SCHEMA_SIZE_MAX} are kept"
+        flaw = f"the schema has {len(data)} bytes, the limit is {SCHEMA_SIZE_MAX}"
         raise BadSchema("", flaw, hint="Use fewer columns or shorter names")
     return data
 
@@ -124,14 +123,16 @@ def encode_schema(schema: pa.Schema) -> bytes:
 def decode_schema(data: bytes) -> pa.Schema:
     """Return the schema that `encode_schema` was given, or raise BadSchema."""
     if len(data) > SCHEMA_SIZE_MAX:
-        raise BadSchema("", f"{len(data)} bytes are no schema: {SCHEMA_SIZE_MAX} at most")
+        raise BadSchema(
+            "", f"{len(data)} bytes are too many for a schema, the limit is {SCHEMA_SIZE_MAX}"
+        )
     reader = pa.BufferReader(data)
     try:
         schema = pa.ipc.read_schema(reader)
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise BadSchema("", f"these bytes are no schema: {said(error)}") from error
+        raise BadSchema("", f"not a valid schema: {said(error)}") from error
     if (rest := len(data) - reader.tell()) != 0:
-        raise BadSchema("", f"{rest} bytes follow the schema")
+        raise BadSchema("", f"{rest} extra bytes follow the schema")
     _check_canonical(schema)
     return schema
 
@@ -147,23 +148,23 @@ def check_sealable(schema: pa.Schema) -> None:
             continue
         flaws = ((name, _parquet_flaw(table.select([name]))) for name in schema.names)
         column, flaw = next((each for each in flaws if each[1]), ("", flaw))
-        raise BadSchema(column, flaw, hint="Use another type for it")
+        raise BadSchema(column, flaw, hint="Use another type")
 
 
 def _check_canonical(schema: pa.Schema) -> None:
     # Also other names of list elements, and another byte order, which types do not show.
     if not canonical(schema).equals(schema, check_metadata=True):
-        raise BadSchema("", "the schema is not as it is kept", hint="Make it canonical first")
+        raise BadSchema("", "the schema is not canonical", hint="Make it canonical first")
 
 
 def _check_places(old: pa.Schema, new: pa.Schema) -> None:
     names = frozenset(new.names)
     for name in old.names:
         if name not in names:
-            raise BadSchema(name, "it is gone", hint=_NEW_TOPIC)
+            raise BadSchema(name, "missing from the new schema", hint=_NEW_TOPIC)
     for before, after in zip(old.names, new.names, strict=False):
         if before != after:
-            flaw = f"it stands where {before!r} stood"
+            flaw = f"takes the place of {before!r}"
             raise BadSchema(after, flaw, hint=_NEW_TOPIC)
 
 
@@ -172,7 +173,7 @@ def _check_change(before: pa.Field, after: pa.Field) -> None:
         flaw = f"{said(before.type)} cannot become {said(after.type)}"
         raise BadSchema(before.name, flaw, hint=_NEW_TOPIC)
     if before.nullable and not after.nullable:
-        raise BadSchema(before.name, "it was nullable and cannot cease to be", hint=_NEW_TOPIC)
+        raise BadSchema(before.name, "a nullable column must stay nullable", hint=_NEW_TOPIC)
 
 
 def _is_widened(before: pa.DataType, after: pa.DataType) -> bool:
@@ -189,7 +190,7 @@ def _upgraded(column: pa.Array | None, field: pa.Field, row_count: int) -> pa.Ar
         column = pa.nulls(row_count, field.type)
     elif column.type != field.type:
         if not _is_widened(column.type, field.type):
-            flaw = f"{said(column.type)} is of no older version, the schema says {field.type}"
+            flaw = f"{said(column.type)} does not widen to the schema's {field.type}"
             raise BadBatch(flaw, column=field.name)
         column = cast(column, field.type, field.name)
     check_nulls(column, field, field.name)
@@ -203,7 +204,7 @@ def _samples(field: pa.Field) -> pa.Array:
     try:
         return pa.array([full, _least(field.type), last], field.type)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise BadSchema(field.name, f"no value can be made for it: {said(error)}") from error
+        raise BadSchema(field.name, f"cannot create a sample value: {said(error)}") from error
 
 
 def _full(kind: pa.DataType) -> object:
@@ -246,7 +247,7 @@ def _parquet_flaw(table: pa.Table) -> str:
         source = pa.BufferReader(sink.getvalue())
         found = pq.ParquetFile(source, page_checksum_verification=True).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        return f"Parquet does not take it: {said(error)}"
+        return f"Parquet cannot store it: {said(error)}"
     if not found.schema.equals(table.schema):
-        return f"it comes back from Parquet as {said(found.schema)}"
-    return "" if found.equals(table) else "it comes back from Parquet with other values"
+        return f"reads back from Parquet as {said(found.schema)}"
+    return "" if found.equals(table) else "reads back from Parquet with different values"

@@ -103,18 +103,16 @@ def _parse(
     match = _QUANTITY.fullmatch(text)
     if match is None:
         hint = _meant(text, units) or f"Write a whole number and a unit, such as {example}"
-        raise BadConfig("", f"{shown} is no {what}", hint=hint)
+        raise BadConfig("", f"{shown} is not a valid {what}", hint=hint)
     number, name = int(match.group(1)), match.group(2)
     unit = units.get(name, 0) if name else bare
     if not name and not bare:
-        raise BadConfig(
-            "", f"{shown} has no unit", hint=f"Write {number}s if seconds are meant"
-        )
+        raise BadConfig("", f"{shown} has no unit", hint=f"Write {number}s for seconds")
     if not unit:
         hint = _meant(text, units) or f"The units are {', '.join(reversed(list(units)))}"
-        raise BadConfig("", f"{shown} has no unit of a {what}", hint=hint)
+        raise BadConfig("", f"{shown} does not have a {what} unit", hint=hint)
     if number * unit > NUMBER_MAX:
-        raise BadConfig("", f"{shown} is too large for any {what}")
+        raise BadConfig("", f"{shown} is too large for a {what}")
     return number * unit
 
 

@@ -47,7 +47,7 @@ CHANGING: Final[frozenset[type[Request]]] = frozenset(get_args(Request)) - _LOOK
 class HolderEnded(ConnectionLost):
     """The process through which a log was reached has ended: repeating is of no use."""
 
-    hint = "Open the directory again: what was acknowledged is in it"
+    hint = "Open the directory again: everything acknowledged is in it"
 
 
 OnHead = Callable[[Reply], None]  # told an answer whose body is still coming

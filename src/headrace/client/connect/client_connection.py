@@ -124,7 +124,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         welcome = await self._say(hello, Welcome, deadline)
         if not VERSION_MIN <= welcome.version <= VERSION:
             raise VersionUnknown(
-                f"{self.address} speaks version {welcome.version} of the protocol, "
+                f"{self.address} speaks protocol version {welcome.version}, "
                 f"this client speaks {VERSION_MIN} to {VERSION}",
                 hint="Use the same release on both sides",
             )
@@ -132,9 +132,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if cluster is not None and welcome.cluster != cluster:
             raise Refused(
                 ANOTHER_CLUSTER,
-                f"{self.address} is a node of cluster {welcome.cluster.hex()} now; "
-                f"this log is of {cluster.hex()}",
-                hint="Connect anew",
+                f"{self.address} now belongs to cluster {welcome.cluster.hex()}; "
+                f"this log belongs to {cluster.hex()}",
+                hint="Connect again",
             )
         if welcome.needs_proof or token is not None:
             await self._prove(token, nonce, welcome, deadline)
@@ -147,16 +147,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         self, token: bytes | None, nonce: bytes, welcome: Welcome, deadline: float
     ) -> None:
         if token is None:
-            hint = 'Give it one: headrace.connect(…, token="…")'
-            raise Unauthorized(f"{self.address} wants a token", hint=hint)
+            hint = 'Pass one: headrace.connect(…, token="…")'
+            raise Unauthorized(f"{self.address} requires a token", hint=hint)
         if not welcome.needs_proof:
             hint = "Check the address; if it is right, connect without a token"
-            raise Unauthorized(f"{self.address} asks for no token, so it has none", hint=hint)
+            raise Unauthorized(
+                f"{self.address} does not ask for a token, so it has none", hint=hint
+            )
         nonces = (nonce, welcome.nonce)
         mac = client_mac(token, *nonces, version=welcome.version)
         accepted = await self._say(TokenProof(mac), Accepted, deadline)
         if not matches(accepted.mac, node_mac(token, *nonces, version=welcome.version)):
-            hint = "Check the address: something else answers there"
+            hint = "Check the address: something else is answering there"
             raise Unauthorized(f"{self.address} does not know the token", hint=hint)
 
     async def _say(
@@ -200,7 +202,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._refuse_if_too_new(request)
             remaining = deadline - self._loop.time()
             if remaining <= 0:
-                raise TimedOut(f"no time was left to ask {self.address}")
+                raise TimedOut(f"no time was left to send the request to {self.address}")
             deadline_ms = max(1, int(remaining * NODE_SHARE * 1_000))
             self._send(request, body, deadline_ms, _OpenCall(is_change, None, call))
         except HeadraceError as error:
@@ -217,12 +219,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif isinstance(request, EraseDeleted):
             what, since = "erasing", ERASING_SINCE
         elif isinstance(request, StoreCursorRequest) and request.next == KEEP_NEXT:
-            what, since = "consumers that take over", CLAIMS_SINCE
+            what, since = "consumer takeover", CLAIMS_SINCE
         if self.version < since:
             raise VersionUnknown(
-                f"{self.address} speaks version {self.version} of the protocol, which has no "
-                f"{what}: {since} has",
-                hint="Run the node with this release, too",
+                f"{self.address} speaks protocol version {self.version}, which does not "
+                f"support {what}; version {since} does",
+                hint="Upgrade the node to this release",
             )
 
     def abort(self, error: HeadraceError) -> None:
@@ -253,7 +255,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             await self._turn(deadline)
         remaining = deadline - self._loop.time()
         if remaining <= 0:
-            raise TimedOut(f"no time was left to ask {self.address}")
+            raise TimedOut(f"no time was left to send the request to {self.address}")
         answer: asyncio.Future[tuple[Message, Buffer]] = self._loop.create_future()
         deadline_ms = max(1, int(remaining * NODE_SHARE * 1_000))
         self._send(message, body, deadline_ms, _OpenCall(is_change, answer, on_head=on_head))
@@ -298,7 +300,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline):
                 await waiter
         except TimeoutError:
-            raise TimedOut(f"{self.address} was too busy to be asked in time") from None
+            raise TimedOut(f"{self.address} was too busy to take the request in time") from None
         finally:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._reserved -= 1
@@ -329,7 +331,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if not self._open or silence < PING_AFTER:
             return
         if silence >= SILENCE_MAX:
-            self.abort(ConnectionLost(f"{self.address} said nothing for {silence:.0f} s"))
+            self.abort(ConnectionLost(f"{self.address} sent nothing for {silence:.0f} s"))
             return
         with suppress(ConnectionLost):
             call = _OpenCall(is_change=False, answer=None)
@@ -371,7 +373,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             if isinstance(message, ErrorReply):
                 self.abort(to_error(message))
                 return
-            raise BadFrame(f"an answer to request {frame.id}, which is not open")
+            raise BadFrame(f"received an answer to request {frame.id}, which is not open")
         del self._open[frame.id]
         call.settle(message, frame.body)
         self._admit()
@@ -395,7 +397,7 @@ def _reply(message: Message) -> Reply:
     if isinstance(message, ErrorReply):
         raise to_error(message)
     if isinstance(message, Hello | Welcome | TokenProof | Accepted):
-        raise BadFrame(f"{type(message).__name__} is no answer")
+        raise BadFrame(f"{type(message).__name__} is not a valid answer")
     return message  # type: ignore[return-value]  # a request in its place: see `ask`
 
 
@@ -407,7 +409,7 @@ def _lost(reason: HeadraceError, is_change: bool) -> HeadraceError:
     """Return what a call ends with whose connection is gone."""
     text = Exception.__str__(reason)
     if is_change:
-        return Unknown(f"{text}; what was asked may have happened")
+        return Unknown(f"{text}; the request may have taken effect")
     return reason if isinstance(reason, Unauthorized | VersionUnknown) else ConnectionLost(text)
 
 

@@ -76,7 +76,7 @@ class EmbeddedChannel:
         """Ask once. See Channel.call. The body comes with its head: `on_head` is not told."""
         loop = asyncio.get_running_loop()
         if timeout <= 0:
-            raise TimedOut("no time was left to ask")
+            raise TimedOut("no time was left to send the request")
         future: asyncio.Future[tuple[Reply | HeadraceError, Sequence[Buffer]]]
         future = loop.create_future()
 
@@ -102,7 +102,7 @@ class EmbeddedChannel:
         """Ask once. See Channel.begin. The request is one that the wire takes."""
         call = PendingCall(done, deadline + GRACE, lambda: _late(request))
         if deadline <= asyncio.get_running_loop().time():
-            call.settle(TimedOut("no time was left to ask"))
+            call.settle(TimedOut("no time was left to send the request"))
         else:
             self._serving.service.submit(
                 request, _joined(body), deadline, lambda reply, _: call.settle(reply)

@@ -61,7 +61,7 @@ def enter(path: str, settings: dict[str, object], release: str) -> EmbeddedNode:
             home = _homes[real] = _start(path, real, config, release)
         elif settings and config != home.channel.config:
             hint = "Close it first, or open it without settings"
-            raise BadConfig("", f"{path} is open already, with other settings", hint=hint)
+            raise BadConfig("", f"{path} is already open with different settings", hint=hint)
         home.log_count += 1
         return home
 

@@ -190,10 +190,10 @@ class LoopThread:
                 hint="Open or connect in the process that uses it",
             )
         if self._is_stopped:
-            raise BadRequest("the log is closed", hint="Open or connect anew")
+            raise BadRequest("the log is closed", hint="Open or connect again")
         if threading.current_thread() is self._thread:
             raise BadRequest(
-                "a sync call from the log's own thread would wait for itself",
+                "a sync call from the log's own thread would deadlock",
                 hint="Use headrace.open_async or connect_async there",
             )
 
@@ -225,7 +225,7 @@ def _awaited(future: Future[Result]) -> Result:
 
 
 def _cut_off() -> Unknown:
-    return Unknown("the log was closed during the call; what was asked may have happened")
+    return Unknown("the log was closed during the call; the request may have taken effect")
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -173,7 +173,7 @@ class RemoteChannel:
         while True:
             if self._is_closed:
                 reason = f"the log at {self.address} is closed"
-                raise ConnectionLost(reason, hint="Connect anew")
+                raise ConnectionLost(reason, hint="Connect again")
             if self._connection is not None and self._connection.error is None:
                 return self._connection
             for _ in self._addresses:
@@ -200,7 +200,7 @@ class RemoteChannel:
             time = asyncio.get_running_loop().time()
             if (ended := self._holder.ended(time, is_last=True)) is not None:
                 return ended
-        hint = "Check the address, and that the node runs: headrace serve"
+        hint = "Check the address, and that the node is running: headrace serve"
         return ConnectionLost(self._failure, hint=hint)
 
     async def _open(self, address: Address) -> ClientConnection:

@@ -98,7 +98,7 @@ class Caller:
                 if not is_retryable(request, error) or now() + delay >= end:
                     if doubtful and isinstance(error, Unavailable):
                         raise Unknown(
-                            f"{error}; an earlier try of {word_of(request)} may have happened"
+                            f"{error}; an earlier {word_of(request)} may have taken effect"
                         ) from error
                     raise
                 if isinstance(error, PartitionUnknown) and self.probe is not None:
@@ -107,7 +107,7 @@ class Caller:
                 if isinstance(reply, expected):
                     return reply, rows
                 raise BadFrame(
-                    f"asked with {word_of(request)}, expected {expected.__name__}, "
+                    f"in answer to {word_of(request)}: expected {expected.__name__}, "
                     f"found {type(reply).__name__}"
                 )
             await asyncio.sleep(delay)

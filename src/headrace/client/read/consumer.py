@@ -245,11 +245,11 @@ class AsyncConsumer:
     def _check(self, cursor: Cursor, end: int) -> None:
         if cursor.next > end:
             raise Diverged(
-                f"consumer group {self.group!r} reads {cursor.next} next, beyond the end",
+                f"consumer group {self.group!r} is at offset {cursor.next}, beyond the end",
                 path=f"partition {cursor.partition} of {self._topic.name!r}",
                 expected=f"at most {end}",
                 found=cursor.next,
-                hint="Rows that were acknowledged are gone; delete the cursor, and begin anew",
+                hint="Acknowledged rows are missing; delete the cursor and start again",
             )
 
     async def _store(self, number: int, place: int, *, hold: bool) -> int:

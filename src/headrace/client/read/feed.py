@@ -79,7 +79,7 @@ class Feed:
         if (newest := _newest(fetched)) > self.version:
             raise self._too_new(newest)
         if self.end is not None and fetched.next <= start:
-            raise BadFrame(f"rows from {start} on were asked for, and none came")
+            raise BadFrame(f"requested rows from {start} on, received none")
         batches = self._batches(fetched, body, start)
         return self._slabs(_together(batches, len(body)), start)
 
@@ -133,8 +133,8 @@ class Feed:
 
     def _too_new(self, newest: int) -> BadRequest:
         return BadRequest(
-            f"rows of schema version {newest} came, which {self.version} cannot show",
-            hint="The schema has changed meanwhile; read again",
+            f"received rows of schema version {newest}, which {self.version} cannot show",
+            hint="The schema has changed in the meantime; read again",
         )
 
     def _show(self, view: View) -> None:
@@ -147,9 +147,9 @@ class Feed:
         # All bytes are checked first: what decodes stays in the processor's cache after that.
         for piece, data in zip(fetched.pieces, _checked(fetched, body), strict=True):
             if piece.first > offset or piece.first + piece.row_count <= offset:
-                raise BadFrame(f"rows from {piece.first} on came where {offset} is next")
+                raise BadFrame(f"received rows from {piece.first} on, expected {offset} next")
             if not 0 <= piece.timestamp < _TIMESTAMP_END:
-                raise BadFrame(f"rows from {piece.first} on are of no time that can be")
+                raise BadFrame(f"rows from {piece.first} on have an invalid timestamp")
             try:
                 rows = cut(self._rows(piece, data), piece.first, offset, fetched.next)
             except BadBatch as error:
@@ -158,7 +158,7 @@ class Feed:
             offset += rows.num_rows
         if offset != fetched.next:
             raise BadFrame(
-                f"rows from {start} to {fetched.next} were promised, to {offset} came"
+                f"expected rows from {start} to {fetched.next}, received up to {offset}"
             )
         return batches
 
@@ -175,7 +175,7 @@ class Feed:
         place = RowPlace(self.partition, piece.first, piece.timestamp)
         schema = self.view.schemas.get(piece.schema_id)
         if schema is None:
-            raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
+            raise BadFrame(f"received rows of unknown schema version {piece.schema_id}")
         known = self.view.layouts[piece.schema_id]
         return read_entry(data, schema, piece.row_count, place, self.shape, known)
 
@@ -187,7 +187,7 @@ def _checked(fetched: FetchReply, body: Buffer) -> list[memoryview]:
     for piece in fetched.pieces:
         data = view[position : position + piece.size]
         if data.nbytes != piece.size:
-            raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
+            raise BadFrame(f"expected {piece.size} bytes of rows, received {data.nbytes}")
         if piece.checksum and xxh3_128_digest(data) != piece.checksum:
             raise BadFrame(f"rows from {piece.first} on are not what their producer sent")
         position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT

@@ -124,7 +124,7 @@ async def take_lease(
     answer = await caller.get(request, lease_messages.Leased)
     try:
         if len(answer.partitions) != len(view.info.partitions):
-            raise BadFrame(f"{len(answer.partitions)} partitions came, others were asked for")
+            raise BadFrame(f"received {len(answer.partitions)} partitions, not those requested")
         partitions = tuple(
             _partition(number, one) for number, one in enumerate(answer.partitions)
         )
@@ -158,11 +158,13 @@ def _partition(number: int, one: lease_messages.PartitionFiles) -> LeasedPartiti
     place = files[0].start if files else one.first
     for file in files:
         if file.start != place or file.end <= place:
-            raise BadFrame(f"partition {number}: a file begins at {file.start}, not at {place}")
+            raise BadFrame(f"partition {number}: a file starts at {file.start}, not at {place}")
         place = file.end
     is_whole = place == one.sealed_end and one.first <= one.sealed_end <= one.end
     if not is_whole or (files and not files[0].start <= one.first < files[0].end):
-        raise BadFrame(f"partition {number}: its files are not its rows up to the sealed end")
+        raise BadFrame(
+            f"partition {number}: its files do not cover its rows up to the sealed end"
+        )
     return LeasedPartition(number, one.first, one.sealed_end, one.end, files)
 
 

@@ -53,7 +53,7 @@ class AsyncRows:
         """The number of rows. With a condition it is unknown until they are read."""
         if self._where is not None:
             raise BadRequest(
-                f"the number of rows matching {said(self._where.text)!r} is not known yet",
+                f"the number of rows matching {said(self._where.text)!r} is unknown until read",
                 hint="Count them: rows.to_table().num_rows",
             )
         return self._range_size

@@ -34,7 +34,9 @@ class Spans:
         request = GetBounds(tuple(self.view.partition(number) for number in numbers))
         found = (await self.caller.get(request, read_messages.BoundsReply)).bounds
         if len(found) != len(numbers):
-            raise BadFrame(f"bounds of {len(numbers)} partitions were asked, {len(found)} came")
+            raise BadFrame(
+                f"requested bounds of {len(numbers)} partitions, received {len(found)}"
+            )
         return {
             number: Bounds(number, one.first, one.end, one.size, one.sealed_end, one.versions)
             for number, one in zip(numbers, found, strict=True)
@@ -58,7 +60,7 @@ class Spans:
         if isinstance(where, Mapping):
             missing = [number for number in bounds if number not in where]
             if missing:
-                hint = "Name each partition that is read, or choose with partition="
+                hint = "Give an offset for each partition read, or choose some with partition="
                 raise BadRequest(f"no offset for partition {missing[0]}", hint=hint)
             return {number: _offset(where[number]) for number in bounds}
         timestamp = microseconds(where)
@@ -74,7 +76,7 @@ class Spans:
         if count is None:
             starts = await self.places(start, bounds)
         elif start is not None:
-            raise BadRequest("start and last cannot be combined", hint="Give one of them")
+            raise BadRequest("start and last cannot be combined", hint="Use only one of them")
         elif count < 0:
             raise BadRequest(f"last must be 0 or more, got {count}")
         else:
@@ -96,6 +98,6 @@ def _range(number: int, start: int, stop: int, end: Where) -> Range:
 def _offset(given: object) -> int:
     number = whole(given, "an offset")
     if not 0 <= number < 2**63:
-        hint = "Offsets count from 0; for the last rows give last=…"
-        raise BadRequest(f"{number} is no offset", hint=hint)
+        hint = "Offsets start at 0; for the last rows use last=…"
+        raise BadRequest(f"{number} is not a valid offset", hint=hint)
     return number

@@ -177,7 +177,7 @@ class Retention:
 
     def __str__(self) -> str:
         said = [text for text in (shown_age(self.age), shown_size(self.size)) if text]
-        return " or ".join(said) or "for ever"
+        return " or ".join(said) or "forever"
 
 
 @dataclass(frozen=True, slots=True)

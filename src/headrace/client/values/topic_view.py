@@ -34,7 +34,7 @@ class View:
         except BadSchema as error:
             raise BadFrame(f"the schema of {info.topic!r}: {error}") from error
         if not schemas or not info.partitions:
-            raise BadFrame(f"topic {info.topic!r} came without a schema or a partition")
+            raise BadFrame(f"received topic {info.topic!r} without a schema or a partition")
         layouts = {version: layout(schema) for version, schema in schemas.items()}
         return cls(info, schemas, layouts)
 
@@ -79,7 +79,7 @@ class View:
             last = count - 1
             raise BadRequest(
                 f"topic {self.name!r} has no partition {number}",
-                hint=f"It has {count}, 0 to {last}" if last else "It has one, 0",
+                hint=f"It has {count}, from 0 to {last}" if last else "It has only partition 0",
             )
         return self.info.partitions[number]
 

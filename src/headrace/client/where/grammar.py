@@ -62,7 +62,7 @@ class RowCondition:
         try:
             found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
         except pa.ArrowException as error:
-            flaw = f"it cannot be evaluated: {said(error)}"
+            flaw = f"cannot be evaluated: {said(error)}"
             raise BadWhere(self.text, 0, flaw) from None
         return [each for each in found.to_batches() if each.num_rows]
 
@@ -122,7 +122,7 @@ class _Parser:
 
     def _bracketed(self, depth: int) -> Expression:
         if depth >= NESTING_MAX:
-            raise self._flaw(f"brackets are nested more than {NESTING_MAX} deep")
+            raise self._flaw(f"parentheses are nested more than {NESTING_MAX} levels deep")
         self._expect("(")
         found = self.either(depth + 1)
         self._expect(")")
@@ -177,7 +177,7 @@ class _Parser:
         if isinstance(left, ConditionValue) and isinstance(right, _Column):
             mirrored = _MIRRORED.get(sign, sign)
             return compared(right.expression, right.kind, mirrored, left, self.text)
-        hint = f"There are {said(', '.join(self.schema.names))}"
+        hint = f"The columns are {said(', '.join(self.schema.names))}"
         raise BadWhere(self.text, left.position, "neither side is a column", hint=hint)
 
     def _operand(self) -> "_Column | ConditionValue":
@@ -197,7 +197,9 @@ class _Parser:
             near = get_close_matches(name, self.schema.names, 1)
             names = said(", ".join(self.schema.names))
             hint = (
-                f"Is it {near[0]!r}?" if near else f"Text stands in quotes; there are {names}"
+                f"Is it {near[0]!r}?"
+                if near
+                else f"Put text in quotes; the columns are {names}"
             )
             raise BadWhere(self.text, word.position, f"there is no column {name!r}", hint=hint)
         kind = self.schema.field(name).type

@@ -66,7 +66,7 @@ def scalar_for(value: ConditionValue, kind: pa.DataType, text: str) -> "pa.Scala
     """Return `value` as one that a column of `kind` is compared with."""
     if value.kind is TokenKind.KEYWORD and value.text == "null":
         raise BadWhere(
-            text, value.position, "nothing equals null", hint="Write is null, or is not null"
+            text, value.position, "nothing equals null", hint="Use is null or is not null"
         )
     try:
         found = _scalar(value, kind)
@@ -76,7 +76,7 @@ def scalar_for(value: ConditionValue, kind: pa.DataType, text: str) -> "pa.Scala
     except (ValueError, ArithmeticError, pa.ArrowException):
         found = None
     if found is None:
-        hint = "Put text into quotes" if pa.types.is_string(kind) else ""
+        hint = "Put text in quotes" if pa.types.is_string(kind) else ""
         flaw = f"expected {type_word(kind)}, found {value.text!r}"
         raise BadWhere(text, value.position, flaw, hint=hint)
     return found

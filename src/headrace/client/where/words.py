@@ -91,7 +91,7 @@ _WORD: Final = re.compile(
 def words_of(text: str) -> list[Word]:
     """Return the words of a condition; the last one is its end."""
     if len(text) > TEXT_MAX:
-        raise BadWhere(text, TEXT_MAX, f"it is longer than {TEXT_MAX:,} letters")
+        raise BadWhere(text, TEXT_MAX, f"longer than {TEXT_MAX:,} characters")
     found: list[Word] = []
     position = 0
     while text[position:].strip():
@@ -125,6 +125,6 @@ def _no_word(text: str, position: int) -> BadWhere:
     place = position + len(text[position:]) - len(text[position:].lstrip())
     letter = text[place]
     if letter in "'\"`":
-        return BadWhere(text, place, f"a {letter} is opened and not closed")
-    instead = {"&": "Write and", "|": "Write or", "!": "Write not, or !="}.get(letter, "")
+        return BadWhere(text, place, f"a {letter} is opened but not closed")
+    instead = {"&": "Use and", "|": "Use or", "!": "Use not or !="}.get(letter, "")
     return BadWhere(text, place, f"{letter!r} is not allowed here", hint=instead)

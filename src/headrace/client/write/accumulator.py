@@ -85,7 +85,7 @@ class Accumulator:
     def check(self) -> None:
         """Raise BadRequest if it is closed."""
         if self.is_closed:
-            raise BadRequest("the producer is closed", hint="Make a new one")
+            raise BadRequest("the producer is closed", hint="Create a new one")
 
     def close(self) -> None:
         """Stop reading. What is in it may be taken out."""

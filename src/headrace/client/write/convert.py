@@ -16,7 +16,7 @@ from headrace.model.schema import conform
 PIECE_ROWS: Final = 8_192  # that are converted at once: their columns stay in the cache
 PIECE_SIZE: Final = 1024 * 1024  # bytes of them, about: far below what one array can hold
 
-_NO_ROWS: Final = "Give a table, a frame, a list of dicts, or a dict of lists"
+_NO_ROWS: Final = "Pass a table, a data frame, a list of dicts, or a dict of lists"
 _NUMBER_SIZE: Final = 8
 _NUMBERS: Final = (int, float, type(None))
 _TEXTS: Final = (str, bytes, bytearray)
@@ -163,12 +163,12 @@ def _check_holds_rows(data: object) -> None:
     if hasattr(data, "to_frame") or isinstance(data, pa.Array | pa.ChunkedArray):
         struct = isinstance(data, pa.Array) and pa.types.is_struct(data.type)
         if not struct:
-            hint = "Give its name, too: series.to_frame(name), or {name: values}"
-            raise BadBatch(f"{name} is one column, not rows", hint=hint)
+            hint = "Name it: series.to_frame(name), or {name: values}"
+            raise BadBatch(f"{name} is a single column, not rows", hint=hint)
     if hasattr(data, "collect") and hasattr(data, "lazy"):
-        raise BadBatch(f"{name} holds no rows yet", hint="Give what it collects: .collect()")
+        raise BadBatch(f"{name} holds no rows yet", hint="Collect it first: .collect()")
     if isinstance(data, Iterator) and not isinstance(data, ArrowStream):
-        raise BadBatch(f"{name} is not a list of rows", hint="Give list(rows)")
+        raise BadBatch(f"{name} is not a list of rows", hint="Pass list(rows)")
 
 
 def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
@@ -209,7 +209,7 @@ def infer_schema(data: Data | Mapping[str, object]) -> pa.Schema:
             raise TypeError(f"{type(data).__name__} holds no rows")
         return pa.Table.from_pylist(rows_of(data)).schema
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        flaw = f"no schema can be told from it: {said(error)}"
+        flaw = f"cannot infer a schema: {said(error)}"
         raise BadBatch(flaw, hint=_NO_ROWS) from error
 
 
@@ -226,7 +226,7 @@ def row_of(item: object) -> dict[str, object]:
         return found
     if is_dataclass(item) and not isinstance(item, type):
         return asdict(item)
-    raise BadBatch(f"{type(item).__name__} is no row", hint="Give each row as a dict")
+    raise BadBatch(f"{type(item).__name__} is not a row", hint="Pass each row as a dict")
 
 
 def rows_of(data: Sequence[object]) -> list[dict[str, object]]:
@@ -289,8 +289,8 @@ def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.Reco
     found = [_as_column(columns[field.name], field) for field in given]
     for field, column in zip(given, found, strict=True):
         if len(column) != len(found[0]):
-            flaw = f"it has {len(column)} values, {given[0].name!r} has {len(found[0])}"
-            raise BadBatch(flaw, column=field.name, hint="Give each column as many")
+            flaw = f"has {len(column)} values, {given[0].name!r} has {len(found[0])}"
+            raise BadBatch(flaw, column=field.name, hint="Use columns of equal length")
     return list(pa.Table.from_arrays(found, names=[each.name for each in given]).to_batches())
 
 
@@ -298,10 +298,10 @@ def _check_columns(columns: Mapping[str, object]) -> None:
     """Refuse single values: Arrow would take a text, or bytes, apart into letters."""
     single = [name for name, each in columns.items() if not _is_column(each)]
     if single and len(single) == len(columns):
-        raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
+        raise BadBatch("a dict of single values is one row", hint="Pass it in a list: [row]")
     for name in single:
-        flaw = f"{repr(columns[name])[:_SHOWN_MAX]} is one value, not a column"
-        raise BadBatch(flaw, column=str(name), hint="Give a list of values")
+        flaw = f"{repr(columns[name])[:_SHOWN_MAX]} is a single value, not a column"
+        raise BadBatch(flaw, column=str(name), hint="Pass a list of values")
 
 
 def _with_absent(names: list[str], schema: pa.Schema) -> list[str]:
@@ -320,8 +320,8 @@ def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if (dimensions := getattr(values, "ndim", 1)) != 1:
-        flaw = f"it has {dimensions} dimensions, a column has one"
-        raise BadBatch(flaw, column=field.name, hint="Give a list of arrays: list(values)")
+        flaw = f"has {dimensions} dimensions, a column has one"
+        raise BadBatch(flaw, column=field.name, hint="Pass a list of arrays: list(values)")
     is_objects = str(getattr(values, "dtype", "")) == "object"
     if is_objects or isinstance(values, list | tuple):
         return _column(list(values), field)
@@ -342,7 +342,7 @@ def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  #
     if len(series) < len(frame.columns):
         names = [str(name) for name in frame.columns]
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadBatch("it is there twice", column=twice, hint="Leave one out")
+        raise BadBatch("appears twice", column=twice, hint="Remove one")
     for level, name in enumerate(frame.index.names):
         if isinstance(name, str) and name in schema.names and name not in series:
             series[name] = frame.index.get_level_values(level)
@@ -355,7 +355,7 @@ def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  #
 def _from_pandas(series: Any, name: str, schema: pa.Schema) -> Column:  # noqa: ANN401
     """Return one column, of its own type. What pandas takes for a null, NaN too, is one."""
     if str(series.dtype).startswith("Sparse"):
-        raise BadBatch("it is sparse", column=name, hint="Give series.sparse.to_dense()")
+        raise BadBatch("is sparse", column=name, hint="Pass series.sparse.to_dense()")
     place = schema.get_field_index(name)
     if place >= 0 and str(series.dtype) == "object":
         values = zip(series.tolist(), series.isna().tolist(), strict=True)
@@ -369,11 +369,11 @@ def _converted(make: Any, name: str) -> Column:  # noqa: ANN401
     try:
         return make()
     except OverflowError as error:
-        hint = "Change the value, or take a column that holds it"
+        hint = "Change the value, or use a column type that can hold it"
         raise BadBatch("a number is out of range", column=name, hint=hint) from error
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         flaw = said(str(error).splitlines()[0] if str(error) else error)
-        raise BadBatch(flaw, column=name, hint="Give values of the column's type") from error
+        raise BadBatch(flaw, column=name, hint="Use values of the column's type") from error
 
 
 def _is_text(data: object) -> bool:
@@ -393,5 +393,5 @@ def _read(data: ArrowStream) -> Iterator[pa.RecordBatch]:
         # What a stream in Python raised comes with its whole trace.
         flaw = str(error).strip().partition("\n")[0]
         raise BadBatch(
-            f"the stream broke off: {said(flaw)}", hint="Look at what gives the rows"
+            f"the stream failed: {said(flaw)}", hint="Check the source of the rows"
         ) from error

@@ -147,10 +147,10 @@ def verdict(draft: Draft) -> HeadraceError:
         return error
     if error is not None and _is_final(error) and not isinstance(error, Rejected | Unavailable):
         return error
-    reason = "no answer came in time" if error is None else Exception.__str__(error)
+    reason = "no answer in time" if error is None else Exception.__str__(error)
     return Unknown(
-        f"the batch may have been appended, and may not: {reason}",
-        hint="Read the end of the partition before you append it again",
+        f"the batch may or may not have been appended: {reason}",
+        hint="Check the end of the partition before you append it again",
     )
 
 

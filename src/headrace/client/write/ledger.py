@@ -63,7 +63,7 @@ class Ledger:
         except OSError as error:
             raise BadRequest(
                 f"the ledger {path} cannot be opened: {error.strerror}",
-                hint="Name a file in a directory that is there and may be written",
+                hint="Use a file in an existing, writable directory",
             ) from error
         try:
             size = os.fstat(self._file).st_size

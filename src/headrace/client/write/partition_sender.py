@@ -152,7 +152,7 @@ class PartitionSender:
                 return  # it may be a loop's end, which would not see that of a task
             _fail(draft, answer)
         else:
-            self._on_failed(draft, BadFrame(f"Append was answered with {answer}"))
+            self._on_failed(draft, BadFrame(f"unexpected answer to Append: {answer}"))
         # In the loop's next turn: whoever answers may be in the middle of its work.
         if self._waiting or not self._is_smooth:
             asyncio.get_running_loop().call_soon(self._go_on)

@@ -43,8 +43,8 @@ _FAMILIES: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     (date, "date"),
 )
 _DAY_OR_MOMENT: Final = {
-    "timestamp": ("a time of day would be lost", "Give a date: moment.date()"),
-    "date": ("a date is no moment", "Give a datetime with its time zone"),
+    "timestamp": ("the time of day would be lost", "Pass a date: moment.date()"),
+    "date": ("a date is not a timestamp", "Pass a datetime with a time zone"),
 }
 _FLOAT32_MAX: Final = 3.4028235677973362e38  # and half a step: what is below rounds down to it
 _EXACT_MAX: Final = 2**53  # whole numbers up to here are floats, too
@@ -121,7 +121,7 @@ def _as_wanted(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
     match family(kind):
         case "int":
             if isinstance(value, float) and not value.is_integer():
-                raise unfit(kind, f"{value} is no whole number", path)
+                raise unfit(kind, f"{value} is not an integer", path)
             return int(value)
         case "float" if pa.types.is_float32(kind):
             return _float32(value, kind, path)
@@ -149,17 +149,17 @@ def _family_of(value: object) -> str:
 
 def _float32(value: float, kind: pa.DataType, path: str) -> float:
     if isinstance(value, int) and abs(value) > _EXACT_MAX:
-        raise unfit(kind, f"{value} is beyond what a float counts exactly", path)
+        raise unfit(kind, f"a float cannot hold {value} exactly", path)
     number = float(value)
     if _FLOAT32_MAX <= abs(number) < float("inf"):
-        raise unfit(kind, f"{value} is beyond its range", path)
+        raise unfit(kind, f"{value} is out of range", path)
     return number
 
 
 def _moment(value: datetime, kind: pa.DataType, path: str) -> datetime:
     if value.tzinfo is None:
         flaw = f"{value.isoformat()} has no time zone"
-        raise BadBatch(flaw, column=path, hint="Say which: datetime.now(UTC)")
+        raise BadBatch(flaw, column=path, hint="Add one: datetime.now(UTC)")
     if getattr(value, "nanosecond", 0):  # of a pandas.Timestamp
         raise unfit(kind, f"{value.isoformat()} has nanoseconds", path)
     return value
@@ -209,8 +209,8 @@ def _maps(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
 
 def _side(pair: Any, place: int, path: str) -> Any:  # noqa: ANN401
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-        flaw = f"{said(repr(pair))} is no pair of a key and a value"
-        raise BadBatch(flaw, column=path, hint="Give a map as a dict")
+        flaw = f"{said(repr(pair))} is not a pair of a key and a value"
+        raise BadBatch(flaw, column=path, hint="Pass a map as a dict")
     return pair[place]
 
 

@@ -64,8 +64,10 @@ def schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
     try:
         return _schema_of(given)
     except UnicodeEncodeError as error:
-        hint = "It has half of a character, a surrogate"
-        raise BadSchema(ascii(error.object)[1:-1], "no name in UTF-8", hint=hint) from None
+        hint = "Remove the lone surrogate"
+        raise BadSchema(
+            ascii(error.object)[1:-1], "the name cannot be encoded as UTF-8", hint=hint
+        ) from None
 
 
 def _schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
@@ -123,7 +125,7 @@ class _Words:
         elif name in _NAMES:
             kind = _NAMES[name]
             if name == "timestamp" and self._peek() == "[":
-                raise self._flaw("Write timestamp: it is always in microseconds, UTC")
+                raise self._flaw("Use timestamp: it is always in microseconds, UTC")
         else:
             raise self._flaw()
         return kind, not self._not_null()
@@ -188,14 +190,16 @@ class _Words:
 
     def _flaw(self, hint: str = "") -> BadSchema:
         names = "string, int64, float64, bool, timestamp, date, decimal(10, 2), list<string>"
-        flaw = f"{said(self.text)!r} is no type"
-        return BadSchema(self.column, flaw, hint=hint or f"Write one such as {names}")
+        flaw = f"{said(self.text)!r} is not a valid type"
+        return BadSchema(self.column, flaw, hint=hint or f"Use a type such as {names}")
 
 
 def _fields_of(given: type, path: str, depth: int) -> list[pa.Field]:
     """Return the fields of a pydantic model, a dataclass, or a TypedDict."""
     if depth > _NESTING_MAX:
-        raise BadSchema(path, "the model holds itself", hint="Flatten it, or keep it as string")
+        raise BadSchema(
+            path, "the model contains itself", hint="Flatten it, or store it as string"
+        )
     models = getattr(given, "model_fields", None)
     if isinstance(models, Mapping):
         hints = {name: _rich(info) for name, info in models.items()}
@@ -205,7 +209,7 @@ def _fields_of(given: type, path: str, depth: int) -> list[pa.Field]:
         except (NameError, TypeError) as error:
             raise BadSchema(path, f"{given.__name__}: {error}") from error
     if not hints:
-        hint = "Give a model with annotated fields, a pa.Schema, or a dict of types"
+        hint = "Pass a model with annotated fields, a pa.Schema, or a dict of types"
         raise BadSchema(path, f"{given.__name__} has no fields", hint=hint)
     fields = []
     for name, annotation in hints.items():
@@ -231,7 +235,7 @@ def _annotated(
         given = [each for each in arguments if each is not types.NoneType]
         if len(given) == 1 and len(arguments) == 2:
             return _annotated(given[0], path, depth, metadata)[0], True
-        raise _no_column(annotation, path, "Use one type, and None if it may be absent")
+        raise _no_column(annotation, path, "Use one type, plus None if it is optional")
     if origin is Literal and len(found := {type(each) for each in arguments}) == 1:
         return _annotated(found.pop(), path, depth)
     if annotation is Decimal:
@@ -263,8 +267,8 @@ def _constrained_decimal(path: str, metadata: Sequence[object]) -> pa.DataType:
             if isinstance(value, int):
                 found[name] = value
     if len(found) < 2:
-        hint = "Say how many: Field(max_digits=10, decimal_places=2), or decimal(10, 2)"
-        raise BadSchema(path, "a decimal has a number of digits", hint=hint)
+        hint = "Use Field(max_digits=10, decimal_places=2) or decimal(10, 2)"
+        raise BadSchema(path, "a decimal needs a precision and a scale", hint=hint)
     return _decimal_of(found["max_digits"], found["decimal_places"], path)
 
 
@@ -276,7 +280,7 @@ def _decimal_of(digits: int, places: int, path: str) -> pa.DataType:
 
 
 def _no_column(annotation: object, path: str, hint: str) -> BadSchema:
-    return BadSchema(path, f"{said(annotation)} is no type of a column", hint=hint)
+    return BadSchema(path, f"{said(annotation)} is not a valid column type", hint=hint)
 
 
 def type_word(kind: pa.DataType) -> str:

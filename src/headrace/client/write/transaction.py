@@ -52,9 +52,13 @@ class AsyncTransaction:
 
     def __init__(self, topic: "AsyncTopic", app_id: str, version: int) -> None:
         if not app_id:
-            raise BadRequest("a transaction has an app id", hint="Name the job that writes")
+            raise BadRequest(
+                "app_id must not be empty", hint="Use the name of the job that writes"
+            )
         if not 0 < version <= VERSION_MAX:
-            raise BadRequest(f"{version} is no version", hint="Count them from 1")
+            raise BadRequest(
+                f"version must be 1 to {VERSION_MAX}, got {version}", hint="Count from 1"
+            )
         self.topic = topic
         self.result: Published | None = None
         self._app_id = app_id
@@ -110,8 +114,8 @@ class AsyncTransaction:
         if self._is_over and not self._was_before:
             end = "discarded" if self.result is None else "published"
             raise BadRequest(
-                f"the transaction {self._app_id!r} version {self._version} is {end} already",
-                hint="Begin another one, with the next version",
+                f"transaction {self._app_id!r} version {self._version} is already {end}",
+                hint="Start another one with the next version",
             )
 
     async def put(self, parcel: Parcel) -> None:
@@ -153,9 +157,9 @@ class AsyncTransaction:
             self._check()
             if self._unfinished:
                 raise BadRequest(
-                    "an append to the transaction did not come to its end: a part of its rows "
-                    "may be in it",
-                    hint="Discard it, and begin again; the same version is still free",
+                    "an append to the transaction did not complete: some of its rows may "
+                    "be in it",
+                    hint="Discard it and start again; the same version is still free",
                 )
             await self._publish(is_complete=True)
         assert self.result is not None
