@@ -1,56 +1,56 @@
-"""Every error, by what its receiver does next.
+"""Every error, grouped by what the caller does next.
 
     HeadraceError
-    ├── Rejected             fix the request: repeating it changes nothing
-    │   ├── BodyTooLarge         a body over the limit; no byte was written
+    ├── Rejected             fix the request: a retry cannot succeed
+    │   ├── BodyTooLarge         a body over the size limit; nothing was written
     │   ├── NotNext              an entry that is not head + 1, or does not chain to the head
     │   ├── TooFewSlots          the ring is smaller than the ops that must be kept
     │   ├── ForeignFile          a file or directory of another cluster, group or replica
-    │   ├── BadName              a stream or topic that may not be called so
-    │   ├── BadSchema            a column that cannot be kept, or that breaks the old schema
-    │   ├── BadBatch             a batch that is not what its schema and its header say
-    │   ├── BadRequest           a read that asks for something which cannot be
-    │   ├── Expired              rows below the first one retained
+    │   ├── BadName              an invalid name of a stream or topic
+    │   ├── BadSchema            an unsupported column, or one incompatible with the old schema
+    │   ├── BadBatch             a batch that does not match its schema or its header
+    │   ├── BadRequest           invalid arguments
+    │   ├── Expired              rows before the first one retained
     │   ├── Recreated            meant for an earlier life of the partition
-    │   ├── TopicUnknown         no such topic; a name is mistyped, or it was deleted
-    │   ├── TopicExists          a topic of that name is there already
-    │   ├── Refused              a machine refused what was asked, by its rules; see `code`
-    │   ├── BadFrame             bytes from a peer that are not the protocol; it is cut off
-    │   ├── VersionUnknown       no version of the protocol that both sides speak
+    │   ├── TopicUnknown         no such topic: a mistyped name, or it was deleted
+    │   ├── TopicExists          a topic of that name already exists
+    │   ├── Refused              a machine refused the request by its rules; see `code`
+    │   ├── BadFrame             bytes from a peer that break the protocol; it is disconnected
+    │   ├── VersionUnknown       the two sides have no protocol version in common
     │   ├── Unauthorized         the token is missing or wrong
-    │   └── BadConfig            a setting that cannot be
-    ├── Unavailable          wait, then repeat
+    │   └── BadConfig            an invalid setting
+    ├── Unavailable          wait, then retry
     │   ├── DirectoryHeld        another process holds the data directory
     │   ├── RingFull             no free slot until the next checkpoint
     │   ├── DiskFull             no space; nothing was written
     │   ├── WriteFailed          a write failed and was undone; nothing was written
     │   ├── Stopped              this group was stopped here; it may run again elsewhere
-    │   ├── CheckpointPending    two checkpoints wait already
+    │   ├── CheckpointPending    two checkpoints are already waiting
     │   ├── PartitionUnknown     no such partition here, or not yet
     │   ├── Behind               rows that are not committed here yet
-    │   ├── ReadFailed           a file cannot be read now; its bytes are not judged
+    │   ├── ReadFailed           a file cannot be read now; its content is unknown
     │   ├── SealFailed           a file of a checkpoint cannot be written now; none is skipped
-    │   ├── NotReady             the node, or the group asked for, does not serve now
+    │   ├── NotReady             the node, or the requested group, is not serving now
     │   ├── NotYet               a machine does not know something yet; see `code`
-    │   ├── Busy                 a bound was reached; see `retry_after_ms`
-    │   ├── NotErased            a topic is deleted, and files still hold bytes of its rows
-    │   ├── TimedOut             the deadline came first; it did not happen
-    │   └── ConnectionLost       no connection; what was asked did not happen
-    ├── Corrupt              stop, and tell a human
+    │   ├── Busy                 a limit was reached; see `retry_after_ms`
+    │   ├── NotErased            a topic is deleted, but files still hold bytes of its rows
+    │   ├── TimedOut             the deadline passed first; nothing happened
+    │   └── ConnectionLost       no connection; the request had no effect
+    ├── Corrupt              stop, and alert an operator
     │   ├── CorruptEntry         an acknowledged entry cannot be read
-    │   ├── CorruptFile          a file of ours whose bytes are not what was written
-    │   ├── CorruptSegment       a segment, or some row group of it, is not what was sealed
-    │   ├── Diverged             a cursor beyond the end: rows that were acknowledged are gone
-    │   ├── CorruptSnapshot      no snapshot can be used, and the journal does not reach back
-    │   ├── MissingFile          a file that must be there is gone
-    │   ├── ChainBroken          whole entries that do not follow one another
+    │   ├── CorruptFile          a Headrace file whose bytes are not what was written
+    │   ├── CorruptSegment       a segment, or one of its row groups, is not what was sealed
+    │   ├── Diverged             a cursor beyond the end: acknowledged rows are missing
+    │   ├── CorruptSnapshot      no usable snapshot, and the journal does not reach back
+    │   ├── MissingFile          a required file is missing
+    │   ├── ChainBroken          valid entries that do not follow one another
     │   ├── UnsupportedFormat    written by a newer release
     │   └── ApplyFailed          a machine raised on a committed entry: this group halts
-    ├── Unknown              it may have happened: repeat only with the same writer and version
-    │   └── WriterUnknown        the log forgot this writer: go on as a new one
-    └── StorageFailed        this file is not trusted any more; its component is poisoned
+    ├── Unknown              it may have taken effect: retry only as the same writer and version
+    │   └── WriterUnknown        the log forgot this writer: continue as a new one
+    └── StorageFailed        this file is no longer trusted; its component is poisoned
 
-Errors carry fields, not only text: what (`path`), where (`position`), `expected`, `found`.
+Errors carry fields, not just text: what (`path`), where (`position`), `expected`, `found`.
 """
 
 import errno
@@ -58,7 +58,7 @@ from typing import Final
 
 from headrace.model.revisions import shown
 
-# What helps where the operating system refused something, and the disk is not at fault.
+# Hints for errors of the operating system that are not the fault of the disk.
 OS_HINTS: Final[dict[int, str]] = {
     errno.EACCES: "Run as the user that owns it, or change its permissions (see ls -ld)",
     errno.EPERM: "Run as the user that owns it, and check its attributes (see lsattr)",
@@ -76,12 +76,12 @@ _NOT_THE_DISK: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.
 
 
 def _hint_of(cause: OSError) -> str:
-    """Return what helps if the disk is not at fault."""
+    """Return a hint, if the disk is not at fault."""
     return OS_HINTS[cause.errno] if cause.errno in _NOT_THE_DISK else ""
 
 
 class HeadraceError(Exception):
-    """The root of everything Headrace raises on purpose."""
+    """The base class of all errors that Headrace raises."""
 
     hint: str = ""  # the next step, in one sentence
 
@@ -96,15 +96,15 @@ class HeadraceError(Exception):
 
 
 class Rejected(HeadraceError):
-    """Fix the request: repeating it changes nothing."""
+    """Fix the request: a retry cannot succeed."""
 
 
 class Unavailable(HeadraceError):
-    """Wait, then repeat what did not happen."""
+    """Nothing happened. Wait, then retry."""
 
 
 class Corrupt(HeadraceError):
-    """Stop, and tell a human: bytes are not what was written."""
+    """Stop, and alert an operator: bytes are not what was written."""
 
     def __init__(
         self,
@@ -128,13 +128,13 @@ class Corrupt(HeadraceError):
 
 
 class Unknown(HeadraceError):
-    """It may have happened: repeat only with the same writer and version."""
+    """It may have taken effect: retry only with the same writer and version."""
 
     hint = "Check whether it took effect before you retry"
 
 
 class StorageFailed(HeadraceError):
-    """A disk failed in a way that leaves `path` untrusted. `stage` says what is on disk."""
+    """The disk failed, so `path` is not trusted. `stage`, the step, tells what is on disk."""
 
     hint = "Check the disk, then restart: only a restart shows what it holds"
 
@@ -147,7 +147,7 @@ class StorageFailed(HeadraceError):
 
 
 class BodyTooLarge(Rejected):
-    """A body over the limit. No byte of it was written."""
+    """A body over the size limit. None of it was written."""
 
     def __init__(self, size: int, limit: int, *, row_count: int | None = None) -> None:
         what, hint = f"a body of {size} bytes", "Split it into smaller batches"
@@ -203,7 +203,7 @@ class ForeignFile(Rejected):
 
 
 class BadName(Rejected):
-    """A stream or topic that may not be called so."""
+    """An invalid name of a stream or topic."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
@@ -215,7 +215,7 @@ class BadName(Rejected):
 
 
 class BadSchema(Rejected):
-    """A schema that cannot be kept. `column` is a path, such as `items[].price`."""
+    """A schema that is not supported. `column` is a path, such as `items[].price`."""
 
     def __init__(self, column: str, flaw: str, *, hint: str = "") -> None:
         super().__init__(f"column {column!r}: {flaw}" if column else flaw, hint=hint)
@@ -223,7 +223,7 @@ class BadSchema(Rejected):
 
 
 class BadBatch(Rejected):
-    """A batch that is not what its schema and its header say. `column` may be empty."""
+    """A batch that does not match its schema or its header. `column` may be empty."""
 
     def __init__(self, flaw: str, *, column: str = "", hint: str = "") -> None:
         super().__init__(f"column {column!r}: {flaw}" if column else flaw, hint=hint)
@@ -231,11 +231,11 @@ class BadBatch(Rejected):
 
 
 class BadRequest(Rejected):
-    """A read that asks for something which cannot be, whatever the log holds."""
+    """Invalid arguments, whatever the log holds."""
 
 
 class Expired(Rejected):
-    """Rows below the first one retained. Nothing is given instead of them."""
+    """Rows before the first one retained. No other rows are returned instead."""
 
     def __init__(self, partition: str, offset: int, first: int) -> None:
         super().__init__(
@@ -249,7 +249,7 @@ class Expired(Rejected):
 
 
 class Recreated(Rejected):
-    """The partition was deleted and made again: its offsets count other rows now."""
+    """The partition was deleted and created again: its offsets now count other rows."""
 
     def __init__(self, partition: str, expected: int, found: int) -> None:
         super().__init__(
@@ -267,11 +267,11 @@ class TopicUnknown(Rejected):
 
 
 class TopicExists(Rejected):
-    """A topic of that name is there already."""
+    """A topic of that name already exists."""
 
 
 class Refused(Rejected):
-    """A machine refused what was asked. Its rules, not this node, say so."""
+    """A machine refused the request. Its rules say so, not this node."""
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -279,13 +279,13 @@ class Refused(Rejected):
 
 
 class BadFrame(Rejected):
-    """Bytes from a peer that are not the protocol. The connection ends."""
+    """Bytes from a peer that break the protocol. The connection is closed."""
 
     hint = "Check that both sides run Headrace and that nothing in between alters the bytes"
 
 
 class VersionUnknown(Rejected):
-    """No version of the protocol that both sides speak."""
+    """The two sides have no protocol version in common."""
 
 
 class Unauthorized(Rejected):
@@ -293,7 +293,7 @@ class Unauthorized(Rejected):
 
 
 class BadConfig(Rejected):
-    """A setting that cannot be. `key` is its name in the file, such as `listen.port`."""
+    """An invalid setting. `key` is its name in the file, such as `listen.port`."""
 
     def __init__(self, key: str, flaw: str, *, source: str = "", hint: str = "") -> None:
         where = f" (from {source})" if source else ""
@@ -317,7 +317,7 @@ class DirectoryHeld(Unavailable):
 
 
 class RingFull(Unavailable):
-    """The slot of an op still holds one that must be kept. No byte was written."""
+    """The slot of an op still holds an entry that must be kept. Nothing was written."""
 
     def __init__(self, op: int, watermark: int, slots: int) -> None:
         super().__init__(
@@ -330,7 +330,7 @@ class RingFull(Unavailable):
 
 
 class DiskFull(Unavailable):
-    """No space left. What was to be written is not there, and what was there is intact."""
+    """No space left. Nothing was written, and existing data is intact."""
 
     def __init__(self, path: str, stage: str, *, hint: str = "") -> None:
         super().__init__(
@@ -342,7 +342,7 @@ class DiskFull(Unavailable):
 
 
 class WriteFailed(Unavailable):
-    """A write failed and was undone durably: its entries are not in the journal."""
+    """A write failed and was durably undone: its entries are not in the journal."""
 
     hint = "Append them again; if that keeps failing, check the disk"
 
@@ -366,7 +366,7 @@ class Stopped(Unavailable):
 
 
 class CheckpointPending(Unavailable):
-    """As many checkpoints wait as may. Appends wait too."""
+    """The maximum number of checkpoints is waiting. Appends wait too."""
 
     def __init__(self, pending: int) -> None:
         super().__init__(
@@ -377,7 +377,7 @@ class CheckpointPending(Unavailable):
 
 
 class PartitionUnknown(Unavailable):
-    """No such partition here: it was never made, is being made, or is gone."""
+    """No such partition here: never created, still being created, or deleted."""
 
     def __init__(self, partition: str) -> None:
         super().__init__(
@@ -388,7 +388,7 @@ class PartitionUnknown(Unavailable):
 
 
 class Behind(Unavailable):
-    """Rows that are not committed here yet. A bounded read is whole or an error."""
+    """Rows that are not committed here yet. A bounded read is complete or fails."""
 
     def __init__(self, partition: str, end: int, committed: int) -> None:
         super().__init__(
@@ -401,7 +401,7 @@ class Behind(Unavailable):
 
 
 class ReadFailed(Unavailable):
-    """A file could not be opened or read now. This says nothing about its bytes."""
+    """A file could not be opened or read now. This says nothing about its content."""
 
     def __init__(self, path: str, cause: OSError, *, hint: str = "") -> None:
         usual = "Check the limits of this process and this machine, then retry"
@@ -414,7 +414,7 @@ class ReadFailed(Unavailable):
 
 
 class SealFailed(Unavailable):
-    """A file of a checkpoint could not be written now. The same rows are in the next try."""
+    """A file of a checkpoint could not be written now. The next attempt has the same rows."""
 
     def __init__(self, path: str, flaw: str) -> None:
         super().__init__(
@@ -425,7 +425,7 @@ class SealFailed(Unavailable):
 
 
 class NotReady(Unavailable):
-    """The node, or the group asked for, does not serve now."""
+    """The node, or the requested group, is not serving now."""
 
 
 class NotYet(Unavailable):
@@ -437,7 +437,7 @@ class NotYet(Unavailable):
 
 
 class Busy(Unavailable):
-    """A bound was reached. Nothing happened."""
+    """A limit was reached. Nothing happened."""
 
     def __init__(self, what: str, retry_after_ms: int) -> None:
         super().__init__(what, hint=f"Retry in {retry_after_ms} ms")
@@ -445,39 +445,39 @@ class Busy(Unavailable):
 
 
 class NotErased(Unavailable):
-    """The topic is deleted, and some files may still hold bytes of its rows: it names them."""
+    """The topic is deleted, but the files named may still hold bytes of its rows."""
 
 
 class TimedOut(Unavailable):
-    """The deadline came before it happened, so it did not."""
+    """The deadline passed before it took effect. Nothing happened."""
 
     hint = "Retry, with a longer timeout if this keeps happening"
 
 
 class ConnectionLost(Unavailable):
-    """No connection. What was asked did not happen."""
+    """No connection. The request had no effect."""
 
     hint = "Check that the node is running, then retry"
 
 
 class WriterUnknown(Unknown):
-    """The log has forgotten this writer: what was in flight may have happened."""
+    """The log has forgotten this writer: batches in flight may have been appended."""
 
     hint = "Check which rows are in the log, then continue as a new writer"
 
 
 class CorruptEntry(Corrupt):
-    """An entry that was acknowledged cannot be read."""
+    """An acknowledged entry cannot be read."""
 
     hint = "Stop, leave the directory as it is, and restore the file from a copy"
 
 
 class CorruptFile(Corrupt):
-    """A file of ours whose bytes are not what was written."""
+    """A Headrace file whose bytes are not what was written."""
 
 
 class CorruptSegment(Corrupt):
-    """A segment, or one row group of it, that is not what was sealed."""
+    """A segment, or one of its row groups, is not what was sealed."""
 
     hint = "Other ranges are still served; restore the file from a copy or a replica"
 
@@ -500,15 +500,15 @@ class Diverged(Corrupt):
 
 
 class CorruptSnapshot(Corrupt):
-    """No snapshot can be used, and the journal does not reach back far enough to do without."""
+    """No usable snapshot, and the journal does not reach back far enough to do without."""
 
 
 class MissingFile(Corrupt):
-    """A file that must be there is gone."""
+    """A required file is missing."""
 
 
 class ChainBroken(Corrupt):
-    """Whole entries that do not follow one another."""
+    """Valid entries that do not follow one another."""
 
 
 class UnsupportedFormat(Corrupt):
@@ -518,13 +518,13 @@ class UnsupportedFormat(Corrupt):
 
 
 class MetadataInDoubt(Corrupt):
-    """Metadata is not shown to be what it once acknowledged: it is not changed, only read."""
+    """Metadata may not be what it once acknowledged: it can be read, but not changed."""
 
 
 class ApplyFailed(Corrupt):
-    """A machine raised on a committed entry: this group halts, the others go on."""
+    """A machine raised on a committed entry: this group halts, the others continue."""
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of a library says, without the trace that it may add."""
+    """Return the first line of a library error, without the trace that it may include."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,4 +1,4 @@
-"""A log, as asyncio programs use it."""
+"""A log, for asyncio programs."""
 
 import asyncio
 import json
@@ -52,11 +52,11 @@ from headrace.wire.topic_messages import (
 
 
 class AsyncLog:
-    """Streams of topics. Made by `headrace.open_async` and `headrace.connect_async`."""
+    """Streams of topics, from `headrace.open_async` or `headrace.connect_async`."""
 
     def __init__(self, channel: Channel, timeout: float) -> None:
         self.caller = Caller(channel, timeout)
-        # One handle of each topic, so that it has one writer however often it is asked for.
+        # One handle per topic, so that it has one writer however often it is requested.
         self._topics: dict[str, AsyncTopic] = {}
         self._producers: set[AsyncProducer] = set()
         self._is_closed = False
@@ -248,7 +248,7 @@ class AsyncLog:
         found = []
         wanted = None if count_max is None else max(0, whole(count_max, "count_max"))
         for name in (await self.topics())[:wanted]:
-            with suppress(TopicUnknown):  # deleted meanwhile
+            with suppress(TopicUnknown):  # deleted in the meantime
                 found.append(await self._summary(name))
         return found
 
@@ -262,7 +262,7 @@ class AsyncLog:
             for producer in list(self._producers):
                 try:
                     await producer.close()
-                except Exception as error:  # noqa: BLE001 - the others have rows to send, too
+                except Exception as error:  # noqa: BLE001 - the other producers have rows to send
                     failure = failure or error
         finally:
             await asyncio.gather(*(each.close() for each in self._topics.values()))

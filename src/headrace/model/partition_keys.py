@@ -1,4 +1,4 @@
-"""Which partition a row with a key belongs to: equal in every client, whatever its language.
+"""The partition of a row by its key: the same in every client and language.
 
     partition := CRC-32 of the key's bytes  mod  the count of partitions
 
@@ -9,7 +9,7 @@
     float                    f64, little-endian: one NaN (0x7ff8 and zeros), and no -0.0
     decimal                  i128, little-endian: the digits without their point
 
-Widening a number keeps its bytes. Adding partitions moves keys: rows that are there stay.
+Widening a number keeps its bytes. Adding partitions moves keys; existing rows stay.
 """
 
 import math
@@ -42,7 +42,7 @@ def check_key(schema: pa.Schema, name: str) -> None:
 
 
 def partitions_of(keys: pa.Array, count: int, name: str = "") -> pa.Array:
-    """Return the partition of each key as int32; `name` is the column's, for an error."""
+    """Return the partition of each key as int32; errors name the column `name`."""
     assert count >= 1
     to_bytes = _bytes_of(keys.type, name)
     encoded = _plain(keys).dictionary_encode()
@@ -52,7 +52,7 @@ def partitions_of(keys: pa.Array, count: int, name: str = "") -> pa.Array:
 
 
 def _plain(keys: pa.Array) -> pa.Array:
-    """Return dates and times as the numbers they are."""
+    """Return dates and times as plain integers."""
     if types.is_date32(keys.type):
         return keys.view(pa.int32())
     return keys.view(pa.int64()) if types.is_timestamp(keys.type) else keys

@@ -1,6 +1,6 @@
-"""What schemas topics may have, how batches come to fit them, and how schemas may change.
+"""Valid schemas of topics, conversion of batches to them, and schema evolution.
 
-schema := an Arrow IPC schema message, canonical: no metadata, kept types only
+schema := an Arrow IPC schema message, canonical: no metadata, supported types only
 """
 
 from decimal import Decimal
@@ -22,15 +22,15 @@ from headrace.model.column_values import (
     required_of,
 )
 
-# In front of a user's columns in every segment and every answer.
+# They precede the user's columns in every segment and every answer.
 SYSTEM_FIELDS: Final[tuple[pa.Field, ...]] = (
     pa.field("_partition", pa.int32(), nullable=False),
     pa.field("_offset", pa.int64(), nullable=False),
     pa.field("_timestamp", TIMESTAMP, nullable=False),
 )
-RESERVED: Final = "_"  # names that begin so are ours, today's and later ones
+RESERVED: Final = "_"  # the prefix of names that Headrace uses, now and later
 
-SCHEMA_SIZE_MAX: Final = 256 * 1024  # what the metadata machine takes
+SCHEMA_SIZE_MAX: Final = 256 * 1024  # the limit of the metadata machine
 
 _WIDENING = (
     (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
@@ -43,9 +43,9 @@ _NEW_TOPIC = (
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` as it is kept: no metadata, and each type as the one it becomes.
+    """Return `schema` as it is stored: no metadata, and only supported types.
 
-    Raise BadSchema, with the column's path, for what cannot be kept.
+    Raise BadSchema, with the column's path, for what is not supported.
     """
     if not len(schema):
         raise BadSchema("", "the schema has no columns", hint="Add at least one")
@@ -62,10 +62,10 @@ def conform(
 ) -> pa.RecordBatch:
     """Return `batch` with exactly the columns and types of `schema`, which is canonical.
 
-    Whoever decoded the batch has validated it. Columns may come in any order, and as any type
-    that becomes the schema's without a changed value; nothing is copied where types are equal.
-    Raise BadBatch, with the column's path, for everything else. `required` is what must be
-    there in `schema`, where the caller has it already.
+    The batch is validated already. Columns may have any order, and any type that converts to
+    the schema's without changing a value; equal types are not copied. Raise BadBatch, with the
+    column's path, for everything else. `required` is what `required_of(schema)` returns, if
+    the caller has it.
     """
     fitted = batch if batch.schema.equals(schema) else _fitted(batch, schema)
     check_required(fitted, required_of(schema) if required is None else required)
@@ -85,7 +85,7 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def check_evolution(old: pa.Schema, new: pa.Schema) -> None:
-    """Raise BadSchema unless `new` may follow `old`. Both are canonical."""
+    """Raise BadSchema unless `old` may evolve to `new`. Both are canonical."""
     if new.equals(old):
         raise BadSchema("", "nothing changes", hint="The topic already has this schema")
     _check_places(old, new)
@@ -98,9 +98,9 @@ def check_evolution(old: pa.Schema, new: pa.Schema) -> None:
 
 
 def upgrade(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of an older version of `schema` as one of `schema`.
+    """Convert a batch of an older version of `schema` to `schema`.
 
-    Columns that it lacks are null, numbers are widened, and the rest is not copied.
+    Missing columns become null, numbers are widened, and the rest is not copied.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
@@ -111,7 +111,7 @@ def upgrade(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """Return a canonical schema as bytes; the same ones for the same schema."""
+    """Return a canonical schema as bytes, always the same for the same schema."""
     _check_canonical(schema)
     data: bytes = schema.serialize().to_pybytes()
     if len(data) > SCHEMA_SIZE_MAX:
@@ -121,7 +121,7 @@ def encode_schema(schema: pa.Schema) -> bytes:
 
 
 def decode_schema(data: bytes) -> pa.Schema:
-    """Return the schema that `encode_schema` was given, or raise BadSchema."""
+    """Return the schema that `encode_schema` encoded, or raise BadSchema."""
     if len(data) > SCHEMA_SIZE_MAX:
         raise BadSchema(
             "", f"{len(data)} bytes are too many for a schema, the limit is {SCHEMA_SIZE_MAX}"
@@ -138,9 +138,9 @@ def decode_schema(data: bytes) -> pa.Schema:
 
 
 def check_sealable(schema: pa.Schema) -> None:
-    """Raise BadSchema unless rows of `schema` come back from Parquet as they were.
+    """Raise BadSchema unless rows of `schema` round-trip through Parquet.
 
-    Tried without rows and with few: values, nulls and empty lists wherever they may stand.
+    Tries no rows and a few rows, with values, nulls and empty lists wherever allowed.
     """
     samples = pa.table([_samples(field) for field in schema], schema=schema)
     for table in (samples.slice(0, 0), samples):
@@ -152,7 +152,7 @@ def check_sealable(schema: pa.Schema) -> None:
 
 
 def _check_canonical(schema: pa.Schema) -> None:
-    # Also other names of list elements, and another byte order, which types do not show.
+    # Also catches names of list elements and byte order, which types do not show.
     if not canonical(schema).equals(schema, check_metadata=True):
         raise BadSchema("", "the schema is not canonical", hint="Make it canonical first")
 
@@ -198,7 +198,7 @@ def _upgraded(column: pa.Array | None, field: pa.Field, row_count: int) -> pa.Ar
 
 
 def _samples(field: pa.Field) -> pa.Array:
-    """Return three values: a full one, one with as little as may be, and a null if allowed."""
+    """Return three values: a full one, a minimal one, and a null if allowed."""
     full = _full(field.type)
     last = None if field.nullable else full
     try:
@@ -227,7 +227,7 @@ def _least(kind: pa.DataType) -> object:
     return _full(kind)
 
 
-# Of the leaves, those for which 1 is no value.
+# Leaf types for which 1 is not a valid value.
 _FULL: dict[pa.DataType, object] = {
     pa.bool_(): True,
     pa.float32(): -0.5,
@@ -240,7 +240,7 @@ _FULL: dict[pa.DataType, object] = {
 def _parquet_flaw(table: pa.Table) -> str:
     sink = pa.BufferOutputStream()
     try:
-        # Without Arrow's own schema inside: other readers see no more than this.
+        # Without Arrow's own schema: other readers see just this.
         pq.write_table(
             table, sink, compression="zstd", write_page_checksum=True, store_schema=False
         )

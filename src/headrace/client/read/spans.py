@@ -1,4 +1,4 @@
-"""Which rows a read is about: from what users say to offsets of each partition."""
+"""Resolves what users ask for to offsets of each partition."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,13 +22,13 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Finds places in the partitions of one topic."""
+    """Finds offsets in the partitions of one topic."""
 
     caller: Caller
     view: View
 
     async def bounds(self, numbers: Sequence[int]) -> dict[int, Bounds]:
-        """Return what is retained of these partitions."""
+        """Return the bounds of the retained rows of these partitions."""
         if not numbers:
             return {}
         request = GetBounds(tuple(self.view.partition(number) for number in numbers))
@@ -69,7 +69,7 @@ class Spans:
     async def ranges(
         self, numbers: Sequence[int], start: Where, end: Where, last: int | None
     ) -> tuple[Range, ...]:
-        """Return what a bounded read reads. Without an end, that is the committed one now."""
+        """Return the ranges of a bounded read. The default end is the current committed one."""
         count = None if last is None else whole(last, "last")
         bounds = await self.bounds(numbers)
         ends = await self.places(LATEST if end is None else end, bounds)

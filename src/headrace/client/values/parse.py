@@ -1,4 +1,4 @@
-"""Numbers, words, times, durations and sizes as users say them."""
+"""Parses numbers, strings, times, durations and sizes from users."""
 
 import math
 import operator
@@ -14,24 +14,24 @@ from headrace.model.units import NUMBER_MAX, Duration, parse_duration, parse_siz
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
-_SHOWN_MAX: Final = 100  # characters of what was given that a message repeats
+_SHOWN_MAX: Final = 100  # characters of an invalid value that a message shows
 _AGO: Final = re.compile(r"-\s*(\S+)")
 _AGO_TYPED: Final = re.compile(r"-([0-9]+[a-z]+)", re.ASCII)
 TIMES: Final = "Use 2026-11-15T10:00Z, -10m, or now"
 
 
 def whole(value: object, what: str) -> int:
-    """Return a whole number, NumPy's too. A bool is none."""
+    """Return an integer, also one of NumPy. A bool is refused."""
     if not isinstance(value, bool) and hasattr(value, "__index__"):
         try:
             return operator.index(value)
-        except TypeError:  # an array has no one number, though it has the method
+        except TypeError:  # an array has the method, but is not one number
             pass
     raise BadRequest(f"{what}: {_shown(value)} is not an integer", hint="Pass an int")
 
 
 def word(value: object, what: str) -> str:
-    """Return a text that can be sent."""
+    """Return a string that can be sent."""
     if not isinstance(value, str):
         raise BadRequest(f"{what}: {_shown(value)} is not a string", hint="Pass a str")
     try:
@@ -43,7 +43,7 @@ def word(value: object, what: str) -> str:
 
 
 def path_of(value: object, what: str) -> str:
-    """Return a path as text."""
+    """Return a path as a string."""
     try:
         found = fspath(value)  # type: ignore[call-overload]
     except TypeError:
@@ -81,7 +81,7 @@ def microseconds(moment: datetime | str) -> int:
 
 
 def moment_of(text: str) -> datetime:
-    """Return the moment that `text` names: `now`, `-10m`, or ISO 8601 with its zone."""
+    """Return the time that `text` names: `now`, `-10m`, or ISO 8601 with a time zone."""
     if text == "now":
         return datetime.now(UTC)
     if (ago := _AGO_TYPED.fullmatch(text)) is not None:
@@ -99,7 +99,7 @@ def moment_of(text: str) -> datetime:
 
 def duration(value: str | float | timedelta, what: str) -> Duration:
     """Return a duration: `30s`, seconds as a number, or a timedelta."""
-    given: object = value  # NumPy has numbers of its own
+    given: object = value  # or a NumPy number
     if isinstance(value, timedelta):
         return _not_negative(value // _MICROSECOND, what)
     if type(given) is not bool and isinstance(given, Real):
@@ -152,7 +152,7 @@ def _no_time(moment: object) -> BadRequest:
 
 def _shown(value: object) -> str:
     if isinstance(value, int) and abs(value) > 10**_SHOWN_MAX:
-        return "a number with too many digits to show"  # which Python would not write
+        return "a number with too many digits to show"  # which Python refuses to format
     return repr(value)[:_SHOWN_MAX]
 
 

@@ -1,11 +1,11 @@
-"""From whatever a user calls a schema to an Arrow schema as it is kept.
+"""Converts whatever a user passes as a schema to a canonical Arrow schema.
 
     type   := name [not null]
     name   := bool | int8 | int16 | int32 | int64 | float32 | float64 | string | binary
             | date | timestamp | decimal(digits, places)
             | list<type> | map<type, type> | struct<name: type, …>
 
-`int`, `long`, `float`, `double`, `str` and `bytes` are taken for what they mean elsewhere.
+`int`, `long`, `float`, `double`, `str` and `bytes` are accepted with their usual meaning.
 """
 
 import re
@@ -24,7 +24,7 @@ from headrace.errors import BadSchema
 from headrace.model.column_types import TIMESTAMP, inside, list_of, map_of, said
 from headrace.model.schema import canonical
 
-# Also a pa.Schema, which has no type of its own.
+# Also a pa.Schema, which has no static type.
 SchemaLike = type | Mapping[str, object] | Data
 
 _NAMES: Final[dict[str, pa.DataType]] = {
@@ -56,11 +56,11 @@ _PLAIN: Final[dict[object, pa.DataType]] = {
     datetime: TIMESTAMP,
 }
 _TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*|[0-9]+|[<>(),:])")
-_NESTING_MAX: Final = 32  # the kept types allow less, and say so with the column's path
+_NESTING_MAX: Final = 32  # supported types allow less, with an error that names the column
 
 
 def schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
-    """Return the schema, as it is kept. BadSchema names a column that cannot be."""
+    """Return the canonical schema. BadSchema names an unsupported column."""
     try:
         return _schema_of(given)
     except UnicodeEncodeError as error:
@@ -81,7 +81,7 @@ def _schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
 
 
 def _has_values(given: Mapping[str, object]) -> bool:
-    """Tell columns of values from names of types."""
+    """Say whether the mapping holds columns of values rather than names of types."""
     kinds = str | type | pa.DataType | pa.Field
     return not any(isinstance(each, kinds) or get_origin(each) for each in given.values())
 
@@ -100,7 +100,7 @@ def _field(name: str, kind: object) -> pa.Field:
 
 @dataclass(slots=True)
 class _Words:
-    """Reads one type from text."""
+    """Parses one type from text."""
 
     text: str
     column: str
@@ -227,7 +227,7 @@ def _rich(info: Any) -> object:  # noqa: ANN401
 def _annotated(
     annotation: object, path: str, depth: int, metadata: Sequence[object] = ()
 ) -> tuple[pa.DataType, bool]:
-    """Return the type that an annotation stands for, and whether None is a value of it."""
+    """Return the type of an annotation, and whether it allows None."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _annotated(arguments[0], path, depth, (*arguments[1:], *metadata))
@@ -284,7 +284,7 @@ def _no_column(annotation: object, path: str, hint: str) -> BadSchema:
 
 
 def type_word(kind: pa.DataType) -> str:
-    """Write a kept type in the words that `schema_of` reads."""
+    """Format a supported type as `schema_of` parses it."""
     for is_one, written in _WRITTEN:
         if is_one(kind):
             return written(kind)
@@ -292,7 +292,7 @@ def type_word(kind: pa.DataType) -> str:
 
 
 def field_word(field: pa.Field) -> str:
-    """Write a column's type, with `not null` where no null may be."""
+    """Format a column's type, with `not null` unless it is nullable."""
     return type_word(field.type) + ("" if field.nullable else " not null")
 
 

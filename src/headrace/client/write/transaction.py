@@ -1,7 +1,7 @@
 """A transaction: rows of one topic that become readable together, once, or not at all.
 
-To repeat a transaction after a crash, use the same app id and version. If it was published
-before, nothing is added, and the result says where its rows are.
+To repeat a transaction after a crash, use the same app id and version. If it was already
+published, nothing is added, and the result has the offsets of its rows.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class _OpenStage:
     """The rows of one partition, which keep their order."""
 
     stage_id: bytes
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one who stages
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while staging
     receipt: Receipt | None = None  # of everything in it
 
     @property
@@ -48,7 +48,7 @@ class _OpenStage:
 
 
 class AsyncTransaction:
-    """Made by `AsyncLog.transaction`. Publishes at the end of its block, unless that failed."""
+    """See `AsyncLog.transaction`. Publishes at the end of its block, unless that failed."""
 
     def __init__(self, topic: "AsyncTopic", app_id: str, version: int) -> None:
         if not app_id:
@@ -66,9 +66,9 @@ class AsyncTransaction:
         self._version = version
         self._turns = itertools.count()
         self._stages: dict[int, _OpenStage] = {}
-        self._unfinished: set[Iterator[Parcel]] = set()  # appends of which a part is staged
+        self._unfinished: set[Iterator[Parcel]] = set()  # appends that are partly staged
         self._is_over = False
-        self._was_before = False  # somebody published this version, or a later one, before
+        self._was_before = False  # this version, or a later one, was already published
 
     def __repr__(self) -> str:
         name = f"{self._app_id!r} version {self._version}"
@@ -94,7 +94,7 @@ class AsyncTransaction:
             await self.put(parcel)
 
     def parcels(self, data: Data, partition: int | None) -> Iterator[Parcel]:
-        """Give rows as batches. Any thread may do it."""
+        """Return rows as batches. Thread-safe."""
         self._check()
         topic = self.topic
         limit = topic.caller.channel.body_size_max
@@ -103,14 +103,14 @@ class AsyncTransaction:
         return self._whole(parcels(view, batches, partition, self._turns, limit=limit))
 
     def _whole(self, given: Iterator[Parcel]) -> Iterator[Parcel]:
-        """Give what is given. Who does not come for the end has appended a part of it."""
+        """Yield the parcels. An append that does not reach the end is incomplete."""
         for parcel in given:
             self._unfinished.add(given)
             yield parcel
         self._unfinished.discard(given)
 
     def _check(self) -> None:
-        """Refuse rows that would be in no log. Of a version that is there already, none are."""
+        """Refuse rows that would be lost. Those of a version already published are not."""
         if self._is_over and not self._was_before:
             end = "discarded" if self.result is None else "published"
             raise BadRequest(
@@ -119,7 +119,7 @@ class AsyncTransaction:
             )
 
     async def put(self, parcel: Parcel) -> None:
-        """Stage one batch. If this version is published already, there is nothing to do."""
+        """Stage one batch. Does nothing if this version is already published."""
         stage = self._stages.setdefault(
             parcel.partition, _OpenStage(secrets.token_bytes(STAGE_ID_SIZE))
         )
@@ -146,7 +146,7 @@ class AsyncTransaction:
         except Refused as error:
             if error.code != SUPERSEDED:
                 raise
-            # It, or a later one, was published before: the answer to Publish tells which.
+            # It, or a later one, was already published: the answer to Publish tells which.
             await self._publish(is_complete=False)
         else:
             stage.receipt = staged.receipt
@@ -176,7 +176,7 @@ class AsyncTransaction:
         try:
             await self.topic.caller.get(request, DiscardResult)
         except HeadraceError:
-            return  # the reason why the block failed is what matters
+            return  # what matters is why the block failed
 
     async def _publish(self, *, is_complete: bool) -> None:
         view = self.topic.view
