@@ -239,8 +239,8 @@ class Expired(Rejected):
 
     def __init__(self, partition: str, offset: int, first: int) -> None:
         super().__init__(
-            f"partition {partition}: offset {offset} is no longer retained, "
-            f"the first is {first}",
+            f"partition {partition}: offset {offset} was deleted, "
+            f"the first retained is {first}",
             hint=f"Read from {first}, and treat the rows before it as lost to this reader",
         )
         self.partition = partition

@@ -172,7 +172,7 @@ def test_rows_that_retention_took_are_told_and_not_skipped(tmp_path):
     options = ("read", "orders", "--data", tmp_path)
     ended = headrace_here(*options, "--from", "0")
     assert ended.code == Exit.USAGE
-    assert "offset 0 is no longer retained, the first is 5" in ended.err
+    assert "offset 0 was deleted, the first retained is 5" in ended.err
     assert ids(headrace_here(*options, "--from", "earliest")) == [*range(5, 10), *range(15, 20)]
 
 

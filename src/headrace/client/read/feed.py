@@ -133,7 +133,8 @@ class Feed:
 
     def _too_new(self, newest: int) -> BadRequest:
         return BadRequest(
-            f"received rows of schema version {newest}, which {self.version} cannot show",
+            f"received rows of schema version {newest}, which version {self.version} "
+            "cannot show",
             hint="The schema has changed in the meantime; read again",
         )
 
