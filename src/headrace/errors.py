@@ -440,7 +440,7 @@ class Busy(Unavailable):
     """A limit was reached. Nothing happened."""
 
     def __init__(self, what: str, retry_after_ms: int) -> None:
-        super().__init__(what, hint=f"Retry in {retry_after_ms} ms")
+        super().__init__(what, hint=f"Come again in {retry_after_ms} ms")
         self.retry_after_ms = retry_after_ms
 
 

@@ -219,7 +219,7 @@ def test_frame(name):
 def test_the_error_in_an_answer():
     error = to_error(BUSY)
     assert isinstance(error, Busy)
-    assert str(error) == "too many requests are open. Retry in 250 ms"
+    assert str(error) == "too many requests are open. Come again in 250 ms"
 
 
 @pytest.mark.parametrize("name", GOLDEN)

@@ -218,13 +218,13 @@ def test_the_error_says_column_type_and_next_step():
 @pytest.mark.parametrize(
     ("name", "flaw"),
     [
-        ("", "no name"),
+        ("", "the name is empty"),
         ("a\0b", "control character"),
         ("a\nb", "control character"),
         ("a\x7f", "control character"),
         ("a\x85", "control character"),
-        ("x" * (COLUMN_NAME_SIZE_MAX + 1), "over 255 bytes"),
-        ("é" * (COLUMN_NAME_SIZE_MAX // 2 + 1), "over 255 bytes"),
+        ("x" * (COLUMN_NAME_SIZE_MAX + 1), "longer than 255 bytes"),
+        ("é" * (COLUMN_NAME_SIZE_MAX // 2 + 1), "longer than 255 bytes"),
     ],
 )
 def test_a_bad_name_is_refused_also_inside(name, flaw):
