@@ -108,22 +108,22 @@ __all__ = [
     "open_async",
 ]
 
-# Asserts state what this code guarantees about stored data. Without them a broken guarantee
-# would go on to write, so no part of the package loads under -O.
+# Assertions guard stored data. Without them a bug could go on to write bad data, so no part of
+# the package loads under -O.
 if not __debug__:
     _WHY = (
         "headrace does not run under python -O or PYTHONOPTIMIZE: "
         "its assertions guard stored data. Start Python without it"
     )
     if sys.orig_argv[-len(sys.argv) - 1 :][:2] == ["-m", "headrace"]:
-        sys.exit(f"headrace: {_WHY}")  # it is the command: a line, and no trace
+        sys.exit(f"headrace: {_WHY}")  # run as a command: one line, no traceback
     if os.path.basename(sys.argv[0]) == "headrace":  # noqa: PTH119 - nothing is loaded yet
         sys.exit(f"headrace: {_WHY}")
     raise RuntimeError(_WHY)
 
 
 def __getattr__(name: str) -> object:
-    """Load the client when it is first asked for: parts of the package do without it."""
+    """Load the client on first use: parts of the package do not need it."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from headrace.client import public

@@ -1,56 +1,56 @@
-"""Every error, by what its receiver does next.
+"""Every error, grouped by what the caller does next.
 
     HeadraceError
-    ├── Rejected             fix the request: repeating it changes nothing
-    │   ├── BodyTooLarge         a body over the limit; no byte was written
+    ├── Rejected             fix the request: a retry cannot succeed
+    │   ├── BodyTooLarge         a body over the size limit; nothing was written
     │   ├── NotNext              an entry that is not head + 1, or does not chain to the head
     │   ├── TooFewSlots          the ring is smaller than the ops that must be kept
     │   ├── ForeignFile          a file or directory of another cluster, group or replica
-    │   ├── BadName              a stream or topic that may not be called so
-    │   ├── BadSchema            a column that cannot be kept, or that breaks the old schema
-    │   ├── BadBatch             a batch that is not what its schema and its header say
-    │   ├── BadRequest           a read that asks for something which cannot be
-    │   ├── Expired              rows below the first one retained
+    │   ├── BadName              an invalid name of a stream or topic
+    │   ├── BadSchema            an unsupported column, or one incompatible with the old schema
+    │   ├── BadBatch             a batch that does not match its schema or its header
+    │   ├── BadRequest           invalid arguments
+    │   ├── Expired              rows before the first one retained
     │   ├── Recreated            meant for an earlier life of the partition
-    │   ├── TopicUnknown         no such topic; a name is mistyped, or it was deleted
-    │   ├── TopicExists          a topic of that name is there already
-    │   ├── Refused              a machine refused what was asked, by its rules; see `code`
-    │   ├── BadFrame             bytes from a peer that are not the protocol; it is cut off
-    │   ├── VersionUnknown       no version of the protocol that both sides speak
+    │   ├── TopicUnknown         no such topic: a mistyped name, or it was deleted
+    │   ├── TopicExists          a topic of that name already exists
+    │   ├── Refused              a machine refused the request by its rules; see `code`
+    │   ├── BadFrame             bytes from a peer that break the protocol; it is disconnected
+    │   ├── VersionUnknown       the two sides have no protocol version in common
     │   ├── Unauthorized         the token is missing or wrong
-    │   └── BadConfig            a setting that cannot be
-    ├── Unavailable          wait, then repeat
+    │   └── BadConfig            an invalid setting
+    ├── Unavailable          wait, then retry
     │   ├── DirectoryHeld        another process holds the data directory
     │   ├── RingFull             no free slot until the next checkpoint
     │   ├── DiskFull             no space; nothing was written
     │   ├── WriteFailed          a write failed and was undone; nothing was written
     │   ├── Stopped              this group was stopped here; it may run again elsewhere
-    │   ├── CheckpointPending    two checkpoints wait already
+    │   ├── CheckpointPending    two checkpoints are already waiting
     │   ├── PartitionUnknown     no such partition here, or not yet
     │   ├── Behind               rows that are not committed here yet
-    │   ├── ReadFailed           a file cannot be read now; its bytes are not judged
+    │   ├── ReadFailed           a file cannot be read now; its content is unknown
     │   ├── SealFailed           a file of a checkpoint cannot be written now; none is skipped
-    │   ├── NotReady             the node, or the group asked for, does not serve now
+    │   ├── NotReady             the node, or the requested group, is not serving now
     │   ├── NotYet               a machine does not know something yet; see `code`
-    │   ├── Busy                 a bound was reached; see `retry_after_ms`
-    │   ├── NotErased            a topic is deleted, and files still hold bytes of its rows
-    │   ├── TimedOut             the deadline came first; it did not happen
-    │   └── ConnectionLost       no connection; what was asked did not happen
-    ├── Corrupt              stop, and tell a human
+    │   ├── Busy                 a limit was reached; see `retry_after_ms`
+    │   ├── NotErased            a topic is deleted, but files still hold bytes of its rows
+    │   ├── TimedOut             the deadline passed first; nothing happened
+    │   └── ConnectionLost       no connection; the request had no effect
+    ├── Corrupt              stop, and alert an operator
     │   ├── CorruptEntry         an acknowledged entry cannot be read
-    │   ├── CorruptFile          a file of ours whose bytes are not what was written
-    │   ├── CorruptSegment       a segment, or some row group of it, is not what was sealed
-    │   ├── Diverged             a cursor beyond the end: rows that were acknowledged are gone
-    │   ├── CorruptSnapshot      no snapshot can be used, and the journal does not reach back
-    │   ├── MissingFile          a file that must be there is gone
-    │   ├── ChainBroken          whole entries that do not follow one another
+    │   ├── CorruptFile          a Headrace file whose bytes are not what was written
+    │   ├── CorruptSegment       a segment, or one of its row groups, is not what was sealed
+    │   ├── Diverged             a cursor beyond the end: acknowledged rows are missing
+    │   ├── CorruptSnapshot      no usable snapshot, and the journal does not reach back
+    │   ├── MissingFile          a required file is missing
+    │   ├── ChainBroken          valid entries that do not follow one another
     │   ├── UnsupportedFormat    written by a newer release
     │   └── ApplyFailed          a machine raised on a committed entry: this group halts
-    ├── Unknown              it may have happened: repeat only with the same writer and version
-    │   └── WriterUnknown        the log forgot this writer: go on as a new one
-    └── StorageFailed        this file is not trusted any more; its component is poisoned
+    ├── Unknown              it may have taken effect: retry only as the same writer and version
+    │   └── WriterUnknown        the log forgot this writer: continue as a new one
+    └── StorageFailed        this file is no longer trusted; its component is poisoned
 
-Errors carry fields, not only text: what (`path`), where (`position`), `expected`, `found`.
+Errors carry fields, not just text: what (`path`), where (`position`), `expected`, `found`.
 """
 
 import errno
@@ -58,30 +58,30 @@ from typing import Final
 
 from headrace.model.revisions import shown
 
-# What helps where the operating system refused something, and the disk is not at fault.
+# Hints for errors of the operating system that are not the fault of the disk.
 OS_HINTS: Final[dict[int, str]] = {
-    errno.EACCES: "Run it as the user who owns it, or change its permissions: see ls -ld",
-    errno.EPERM: "Run it as the user who owns it, and look at its attributes: see lsattr",
-    errno.ENOENT: "Check the name",
-    errno.ENOTDIR: "Check the name: a part of it before the last is a file",
-    errno.ENAMETOOLONG: "Check the name",
-    errno.ELOOP: "Check the name: symbolic links in it lead round in a circle",
-    errno.ENOSPC: "Free some space, and repeat",
-    errno.EDQUOT: "Free some space, or raise the quota, and repeat",
-    errno.EROFS: "Name a place on a file system that is not mounted read-only",
-    errno.EMFILE: "Raise the limit of open files: ulimit -n",
-    errno.EIO: "Look at the disk: the kernel's log (dmesg) says more",
+    errno.EACCES: "Run as the user that owns it, or change its permissions (see ls -ld)",
+    errno.EPERM: "Run as the user that owns it, and check its attributes (see lsattr)",
+    errno.ENOENT: "Check the path",
+    errno.ENOTDIR: "Check the path: one of its parent components is a file",
+    errno.ENAMETOOLONG: "Use a shorter name",
+    errno.ELOOP: "Check the path: its symbolic links form a loop",
+    errno.ENOSPC: "Free some space and retry",
+    errno.EDQUOT: "Free some space or raise the quota, and retry",
+    errno.EROFS: "Use a path on a file system that is not mounted read-only",
+    errno.EMFILE: "Raise the limit on open files: ulimit -n",
+    errno.EIO: "Check the disk: the kernel log (dmesg) has details",
 }
 _NOT_THE_DISK: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS, errno.EMFILE})
 
 
 def _hint_of(cause: OSError) -> str:
-    """Return what helps if the disk is not at fault."""
+    """Return a hint, if the disk is not at fault."""
     return OS_HINTS[cause.errno] if cause.errno in _NOT_THE_DISK else ""
 
 
 class HeadraceError(Exception):
-    """The root of everything Headrace raises on purpose."""
+    """The base class of all errors that Headrace raises."""
 
     hint: str = ""  # the next step, in one sentence
 
@@ -96,15 +96,15 @@ class HeadraceError(Exception):
 
 
 class Rejected(HeadraceError):
-    """Fix the request: repeating it changes nothing."""
+    """Fix the request: a retry cannot succeed."""
 
 
 class Unavailable(HeadraceError):
-    """Wait, then repeat what did not happen."""
+    """Nothing happened. Wait, then retry."""
 
 
 class Corrupt(HeadraceError):
-    """Stop, and tell a human: bytes are not what was written."""
+    """Stop, and alert an operator: bytes are not what was written."""
 
     def __init__(
         self,
@@ -128,15 +128,15 @@ class Corrupt(HeadraceError):
 
 
 class Unknown(HeadraceError):
-    """It may have happened: repeat only with the same writer and version."""
+    """It may have taken effect: retry only with the same writer and version."""
 
-    hint = "Look whether it happened before you repeat it"
+    hint = "Check whether it took effect before you retry"
 
 
 class StorageFailed(HeadraceError):
-    """A disk failed in a way that leaves `path` untrusted. `stage` says what is on disk."""
+    """The disk failed, so `path` is not trusted. `stage`, the step, tells what is on disk."""
 
-    hint = "Look at the disk, then start again: only a new start tells what it holds"
+    hint = "Check the disk, then restart: only a restart shows what it holds"
 
     def __init__(self, path: str, stage: str, cause: OSError, *, hint: str = "") -> None:
         text = f"{path}: {stage} failed: {cause.strerror or cause}"
@@ -147,16 +147,16 @@ class StorageFailed(HeadraceError):
 
 
 class BodyTooLarge(Rejected):
-    """A body over the limit. No byte of it was written."""
+    """A body over the size limit. None of it was written."""
 
     def __init__(self, size: int, limit: int, *, row_count: int | None = None) -> None:
         what, hint = f"a body of {size} bytes", "Split it into smaller batches"
         if row_count == 1:
             what = f"a row of {size} bytes"
             hint = (
-                "A row is never split: keep large values elsewhere, and their place in the row"
+                "Rows are never split: store large values elsewhere and a reference in the row"
             )
-        super().__init__(f"{what} is over the limit of {limit}", hint=hint)
+        super().__init__(f"{what} exceeds the limit of {limit}", hint=hint)
         self.size = size
         self.limit = limit
 
@@ -168,7 +168,7 @@ class NotNext(Rejected):
 
     def __init__(self, field: str, expected: object, found: object) -> None:
         super().__init__(
-            f"the entry does not follow the head: {field} should be {expected}, is {found}"
+            f"the entry does not follow the head: expected {field} {expected}, found {found}"
         )
         self.field = field
         self.expected = expected
@@ -180,8 +180,8 @@ class TooFewSlots(Rejected):
 
     def __init__(self, path: str, slots: int, live: int) -> None:
         super().__init__(
-            f"{path}: {live} ops must stay reachable, but the ring has {slots} slots",
-            hint="Open it with the slots it was made with",
+            f"{path}: {live} ops must stay reachable, but the ring has only {slots} slots",
+            hint="Open it with the slot count it was created with",
         )
         self.path = path
         self.slots = slots
@@ -193,7 +193,7 @@ class ForeignFile(Rejected):
 
     def __init__(self, path: str, field: str, expected: object, found: object) -> None:
         super().__init__(
-            f"{path} belongs elsewhere: {field} should be {expected}, is {found}",
+            f"{path} belongs elsewhere: expected {field} {expected}, found {found}",
             hint="Check the data directory in the configuration; nothing was changed",
         )
         self.path = path
@@ -203,19 +203,19 @@ class ForeignFile(Rejected):
 
 
 class BadName(Rejected):
-    """A stream or topic that may not be called so."""
+    """An invalid name of a stream or topic."""
 
     def __init__(self, what: str, name: str) -> None:
         super().__init__(
-            f"{name[:200]!r} is no name for a {what}",
-            hint="Use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or a digit",
+            f"{name[:200]!r} is not a valid name for a {what}",
+            hint="Use 1 to 64 of A-Z a-z 0-9 . _ - starting with a letter or a digit",
         )
         self.what = what
         self.name = name
 
 
 class BadSchema(Rejected):
-    """A schema that cannot be kept. `column` is a path, such as `items[].price`."""
+    """A schema that is not supported. `column` is a path, such as `items[].price`."""
 
     def __init__(self, column: str, flaw: str, *, hint: str = "") -> None:
         super().__init__(f"column {column!r}: {flaw}" if column else flaw, hint=hint)
@@ -223,7 +223,7 @@ class BadSchema(Rejected):
 
 
 class BadBatch(Rejected):
-    """A batch that is not what its schema and its header say. `column` may be empty."""
+    """A batch that does not match its schema or its header. `column` may be empty."""
 
     def __init__(self, flaw: str, *, column: str = "", hint: str = "") -> None:
         super().__init__(f"column {column!r}: {flaw}" if column else flaw, hint=hint)
@@ -231,16 +231,17 @@ class BadBatch(Rejected):
 
 
 class BadRequest(Rejected):
-    """A read that asks for something which cannot be, whatever the log holds."""
+    """Invalid arguments, whatever the log holds."""
 
 
 class Expired(Rejected):
-    """Rows below the first one retained. Nothing is given instead of them."""
+    """Rows before the first one retained. No other rows are returned instead."""
 
     def __init__(self, partition: str, offset: int, first: int) -> None:
         super().__init__(
-            f"partition {partition}: offset {offset} is gone, the first retained is {first}",
-            hint=f"Read from {first}, and count what lies before as lost to this reader",
+            f"partition {partition}: offset {offset} was deleted, "
+            f"the first retained is {first}",
+            hint=f"Read from {first}, and treat the rows before it as lost to this reader",
         )
         self.partition = partition
         self.offset = offset
@@ -248,13 +249,13 @@ class Expired(Rejected):
 
 
 class Recreated(Rejected):
-    """The partition was deleted and made again: its offsets count other rows now."""
+    """The partition was deleted and created again: its offsets now count other rows."""
 
     def __init__(self, partition: str, expected: int, found: int) -> None:
         super().__init__(
             f"partition {partition} was deleted and created again: "
-            f"meant for revision {shown(expected)}, found {shown(found)}",
-            hint="Look the topic up again and decide where to begin",
+            f"expected revision {shown(expected)}, found {shown(found)}",
+            hint="Look the topic up again and decide where to start",
         )
         self.partition = partition
         self.expected = expected
@@ -266,11 +267,11 @@ class TopicUnknown(Rejected):
 
 
 class TopicExists(Rejected):
-    """A topic of that name is there already."""
+    """A topic of that name already exists."""
 
 
 class Refused(Rejected):
-    """A machine refused what was asked. Its rules, not this node, say so."""
+    """A machine refused the request. Its rules say so, not this node."""
 
     def __init__(self, code: str, message: str, *, hint: str = "") -> None:
         super().__init__(message, hint=hint)
@@ -278,13 +279,13 @@ class Refused(Rejected):
 
 
 class BadFrame(Rejected):
-    """Bytes from a peer that are not the protocol. The connection ends."""
+    """Bytes from a peer that break the protocol. The connection is closed."""
 
-    hint = "Check that both sides are Headrace, and that nothing between them changes bytes"
+    hint = "Check that both sides run Headrace and that nothing in between alters the bytes"
 
 
 class VersionUnknown(Rejected):
-    """No version of the protocol that both sides speak."""
+    """The two sides have no protocol version in common."""
 
 
 class Unauthorized(Rejected):
@@ -292,7 +293,7 @@ class Unauthorized(Rejected):
 
 
 class BadConfig(Rejected):
-    """A setting that cannot be. `key` is its name in the file, such as `listen.port`."""
+    """An invalid setting. `key` is its name in the file, such as `listen.port`."""
 
     def __init__(self, key: str, flaw: str, *, source: str = "", hint: str = "") -> None:
         where = f" (from {source})" if source else ""
@@ -316,11 +317,11 @@ class DirectoryHeld(Unavailable):
 
 
 class RingFull(Unavailable):
-    """The slot of an op still holds one that must be kept. No byte was written."""
+    """The slot of an op still holds an entry that must be kept. Nothing was written."""
 
     def __init__(self, op: int, watermark: int, slots: int) -> None:
         super().__init__(
-            f"op {op} has no free slot: {slots} slots hold the ops from {watermark + 1}",
+            f"op {op} has no free slot: all {slots} slots hold ops from {watermark + 1} on",
             hint="Wait for the next checkpoint",
         )
         self.op = op
@@ -329,21 +330,21 @@ class RingFull(Unavailable):
 
 
 class DiskFull(Unavailable):
-    """No space left. What was to be written is not there, and what was there is intact."""
+    """No space left. Nothing was written, and existing data is intact."""
 
     def __init__(self, path: str, stage: str, *, hint: str = "") -> None:
         super().__init__(
             f"{path}: no space left on the device ({stage})",
-            hint=hint or "Free some space; appends go on by themselves",
+            hint=hint or "Free some space; appends then resume automatically",
         )
         self.path = path
         self.stage = stage
 
 
 class WriteFailed(Unavailable):
-    """A write failed and was undone durably: its entries are not in the journal."""
+    """A write failed and was durably undone: its entries are not in the journal."""
 
-    hint = "Append them again; if that goes on failing, look at the disk"
+    hint = "Append them again; if that keeps failing, check the disk"
 
     def __init__(self, path: str, position: int, cause: OSError, *, hint: str = "") -> None:
         super().__init__(
@@ -365,7 +366,7 @@ class Stopped(Unavailable):
 
 
 class CheckpointPending(Unavailable):
-    """As many checkpoints wait as may. Appends wait too."""
+    """The maximum number of checkpoints is waiting. Appends wait too."""
 
     def __init__(self, pending: int) -> None:
         super().__init__(
@@ -376,23 +377,23 @@ class CheckpointPending(Unavailable):
 
 
 class PartitionUnknown(Unavailable):
-    """No such partition here: it was never made, is being made, or is gone."""
+    """No such partition here: never created, still being created, or deleted."""
 
     def __init__(self, partition: str) -> None:
         super().__init__(
             f"there is no partition {partition} here",
-            hint="If it was made just now, try again; otherwise check the topic's name",
+            hint="If it was just created, retry; otherwise check the topic name",
         )
         self.partition = partition
 
 
 class Behind(Unavailable):
-    """Rows that are not committed here yet. A bounded read is whole or an error."""
+    """Rows that are not committed here yet. A bounded read is complete or fails."""
 
     def __init__(self, partition: str, end: int, committed: int) -> None:
         super().__init__(
-            f"partition {partition}: asked for up to {end}, committed up to {committed}",
-            hint="Wait and repeat, or ask for less",
+            f"partition {partition}: requested up to {end}, committed up to {committed}",
+            hint="Wait and retry, or request less",
         )
         self.partition = partition
         self.end = end
@@ -400,10 +401,10 @@ class Behind(Unavailable):
 
 
 class ReadFailed(Unavailable):
-    """A file could not be opened or read now. This says nothing about its bytes."""
+    """A file could not be opened or read now. This says nothing about its content."""
 
     def __init__(self, path: str, cause: OSError, *, hint: str = "") -> None:
-        usual = "Look at the limits of this process and of the machine, then repeat"
+        usual = "Check the limits of this process and this machine, then retry"
         super().__init__(
             f"{path}: cannot be read now: {cause.strerror or cause}",
             hint=hint or _hint_of(cause) or usual,
@@ -413,18 +414,18 @@ class ReadFailed(Unavailable):
 
 
 class SealFailed(Unavailable):
-    """A file of a checkpoint could not be written now. The same rows are in the next try."""
+    """A file of a checkpoint could not be written now. The next attempt has the same rows."""
 
     def __init__(self, path: str, flaw: str) -> None:
         super().__init__(
             f"{path}: the file was not written: {flaw}",
-            hint="The same rows are written at the next try; nothing is lost",
+            hint="The next attempt writes the same rows; nothing is lost",
         )
         self.path = path
 
 
 class NotReady(Unavailable):
-    """The node, or the group asked for, does not serve now."""
+    """The node, or the requested group, is not serving now."""
 
 
 class NotYet(Unavailable):
@@ -436,7 +437,7 @@ class NotYet(Unavailable):
 
 
 class Busy(Unavailable):
-    """A bound was reached. Nothing happened."""
+    """A limit was reached. Nothing happened."""
 
     def __init__(self, what: str, retry_after_ms: int) -> None:
         super().__init__(what, hint=f"Come again in {retry_after_ms} ms")
@@ -444,41 +445,41 @@ class Busy(Unavailable):
 
 
 class NotErased(Unavailable):
-    """The topic is deleted, and some files may still hold bytes of its rows: it names them."""
+    """The topic is deleted, but the files named may still hold bytes of its rows."""
 
 
 class TimedOut(Unavailable):
-    """The deadline came before it happened, so it did not."""
+    """The deadline passed before it took effect. Nothing happened."""
 
-    hint = "Repeat it, with a longer timeout if that goes on"
+    hint = "Retry, with a longer timeout if this keeps happening"
 
 
 class ConnectionLost(Unavailable):
-    """No connection. What was asked did not happen."""
+    """No connection. The request had no effect."""
 
-    hint = "Check that the node runs, and repeat it"
+    hint = "Check that the node is running, then retry"
 
 
 class WriterUnknown(Unknown):
-    """The log has forgotten this writer: what was in flight may have happened."""
+    """The log has forgotten this writer: batches in flight may have been appended."""
 
-    hint = "Look which rows are there, and go on as a new writer"
+    hint = "Check which rows are in the log, then continue as a new writer"
 
 
 class CorruptEntry(Corrupt):
-    """An entry that was acknowledged cannot be read."""
+    """An acknowledged entry cannot be read."""
 
-    hint = "Stop, keep the directory as it is, and put the file back from a copy"
+    hint = "Stop, leave the directory as it is, and restore the file from a copy"
 
 
 class CorruptFile(Corrupt):
-    """A file of ours whose bytes are not what was written."""
+    """A Headrace file whose bytes are not what was written."""
 
 
 class CorruptSegment(Corrupt):
-    """A segment, or one row group of it, that is not what was sealed."""
+    """A segment, or one of its row groups, is not what was sealed."""
 
-    hint = "Other ranges are served; put the file back from a copy or from a replica"
+    hint = "Other ranges are still served; restore the file from a copy or a replica"
 
     def __init__(
         self,
@@ -499,15 +500,15 @@ class Diverged(Corrupt):
 
 
 class CorruptSnapshot(Corrupt):
-    """No snapshot can be used, and the journal does not reach back far enough to do without."""
+    """No usable snapshot, and the journal does not reach back far enough to do without."""
 
 
 class MissingFile(Corrupt):
-    """A file that must be there is gone."""
+    """A required file is missing."""
 
 
 class ChainBroken(Corrupt):
-    """Whole entries that do not follow one another."""
+    """Valid entries that do not follow one another."""
 
 
 class UnsupportedFormat(Corrupt):
@@ -517,11 +518,11 @@ class UnsupportedFormat(Corrupt):
 
 
 class MetadataInDoubt(Corrupt):
-    """Metadata is not shown to be what it once acknowledged: it is not changed, only read."""
+    """Metadata may not be what it once acknowledged: it can be read, but not changed."""
 
 
 class ApplyFailed(Corrupt):
-    """A machine raised on a committed entry: this group halts, the others go on."""
+    """A machine raised on a committed entry: this group halts, the others continue."""
 
 
 def refuse_newer(path: str, known: int, needed: int) -> None:
@@ -533,5 +534,5 @@ def refuse_newer(path: str, known: int, needed: int) -> None:
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of a library says, without the trace that it may add."""
+    """Return the first line of a library error, without the trace that it may include."""
     return (str(error) or type(error).__name__).splitlines()[0]

@@ -463,7 +463,7 @@ class TestArrowFiles:
 
     def test_a_column_of_another_type_is_told(self):
         data = written(pa.table({"id": ["x"]}), Format.PARQUET)
-        with pytest.raises(Rejected, match="it is string, the schema says int64"):
+        with pytest.raises(Rejected, match="got string, the schema expects int64"):
             read(data, Format.PARQUET, schema_of({"id": "int64"}))
 
     def test_a_column_that_nobody_knows_is_told(self):

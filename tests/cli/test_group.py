@@ -103,7 +103,7 @@ def test_a_group_can_be_sent_anywhere_that_is_there(data, to, more, expected):
     ("to", "more", "said"),
     [
         ("11", [], "offset 11 is not in partition 0. It has 0 to 10"),
-        ("soon", [], "--to: 'soon' is no time"),
+        ("soon", [], "--to: 'soon' is not a valid time"),
         ("shift:x", [], "'shift:x' is not a valid shift"),
         ("shift", [], "is not a valid shift"),
         ("5", ["--partition", "2"], "has no partition 2"),
@@ -196,7 +196,7 @@ def test_hostile_names_are_refused(data, name):
         *("group", "reset", "--topic", "orders", "--to", "0", "--yes", *data, "--", name)
     )
     assert ended.code == Exit.USAGE
-    assert "is no name for a consumer group" in ended.err
+    assert "is not a valid name for a consumer group" in ended.err
 
 
 class TestLag:

@@ -177,7 +177,7 @@ def test_what_ends_the_doubt_says_which_retention_it_suspends(tmp_path, command)
     said = found.adopted if command == "adopt" else found.suspended
     assert [one for one in said if again in one and one.startswith("shop/a")]
     with headrace.open(lost) as log:
-        assert str(log.topic("shop/a").retention) == "for ever"
+        assert str(log.topic("shop/a").retention) == "forever"
         assert log.status()["degraded"] == []
 
 

@@ -16,7 +16,7 @@ from headrace.cli.terminal.exits import Exit
 
 # The tests may be root's, whom no mode stops: this takes that right from a child for good.
 _POWERLESS = ("setpriv", "--bounding-set=-dac_override,-dac_read_search,-fowner")
-SEE_LS = "Run it as the user who owns it, or change its permissions: see ls -ld"
+SEE_LS = "Run as the user that owns it, or change its permissions (see ls -ld)"
 
 pytestmark = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("setpriv") is None,
@@ -149,7 +149,7 @@ def test_heads_that_cannot_be_written_are_tried_again_and_that_is_said(data):
             assert time.monotonic() < until
             time.sleep(0.05)
     assert "The write is retried automatically" in said
-    assert "only a new start" not in said
+    assert "only a restart" not in said
 
 
 _WITHOUT_ROOM = """

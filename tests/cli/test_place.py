@@ -127,7 +127,7 @@ class TestAPlaceThatCannotBeRead:
         assert ended.code == Exit.FAILURE
         assert ended.err == (
             f"headrace: {locked}/log: Permission denied. "
-            "Run it as the user who owns it, or change its permissions: see ls -ld\n"
+            "Run as the user that owns it, or change its permissions (see ls -ld)\n"
         )
 
     @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
@@ -144,7 +144,7 @@ class TestAPlaceThatCannotBeRead:
     def test_a_name_that_is_too_long(self, tmp_path, command):
         ended = headrace_here(*command, "--data", tmp_path / ("a" * 300))
         assert ended.code == Exit.NOT_FOUND
-        assert ended.err.endswith("aaa: File name too long. Check the name\n")
+        assert ended.err.endswith("aaa: File name too long. Use a shorter name\n")
         assert ended.err.count("\n") == 1
 
     @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)

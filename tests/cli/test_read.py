@@ -115,7 +115,7 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (["--to", "5", "--follow"], Exit.USAGE, "--to and --follow cannot be combined"),
         (["--no-system", "--columns", "_offset"], Exit.USAGE, "cannot be combined"),
         (["--json", "--format", "csv"], Exit.USAGE, "--json means --format ndjson"),
-        (["--from", "soon"], Exit.USAGE, "--from: 'soon' is no time. Give an offset"),
+        (["--from", "soon"], Exit.USAGE, "--from: 'soon' is not a valid time. Give an offset"),
         (["--to", "2026-11-15T10:00"], Exit.USAGE, "--to: '2026-11-15T10:00' has no time zone"),
         (["--from", "5", "--to", "3"], Exit.USAGE, "--from 5 is after --to 3"),
         (["--from", "99"], Exit.USAGE, "--from 99 is past the end of every partition"),
@@ -125,12 +125,12 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (
             ["--columns", "id,id"],
             Exit.USAGE,
-            "a column is asked for twice. Name each one once, or leave columns out for all",
+            "a column is listed twice. List each column once, or omit columns to get all",
         ),
         (
             ["--columns", "qqq"],
             Exit.USAGE,
-            "There are _partition, _offset, _timestamp, id, name\n",
+            "The columns are _partition, _offset, _timestamp, id, name\n",
         ),
         (["--columns", ""], Exit.USAGE, "there is no column ''"),
         (["--where", "idd > 3"], Exit.USAGE, "  idd > 3\n  ^"),
@@ -176,7 +176,7 @@ def test_rows_that_retention_took_are_told_and_not_skipped(tmp_path):
     options = ("read", "orders", "--data", tmp_path)
     ended = headrace_here(*options, "--from", "0")
     assert ended.code == Exit.USAGE
-    assert "offset 0 is gone, the first retained is 5" in ended.err
+    assert "offset 0 was deleted, the first retained is 5" in ended.err
     assert ids(headrace_here(*options, "--from", "earliest")) == [*range(5, 10), *range(15, 20)]
 
 

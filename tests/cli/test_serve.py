@@ -277,7 +277,7 @@ class TestEmbedded:
         data = ["--data", str(tmp_path), "--embedded"]
         assert "listens on no address" in refused(*data, "--listen", "127.0.0.1:0")
         assert "--idle-exit 10ms is too short" in refused(*data, "--idle-exit", "10ms")
-        assert "no duration" in refused(*data, "--idle-exit", "soon")
+        assert "not a valid duration" in refused(*data, "--idle-exit", "soon")
         headrace.open(tmp_path / "log").close()
         data = ["--data", str(tmp_path / "log"), "--embedded"]
         assert "--embedded listens only on the socket" in refused(

@@ -86,7 +86,7 @@ def test_a_description_for_people_has_schemas_partitions_and_groups(data):
     told = headrace_here("topic", "describe", "orders", *data).out
     for line in (
         "topic    default/orders",
-        "kept     for ever",
+        "kept     forever",
         "schema version 1",
         "id      int64",
     ):
@@ -156,7 +156,7 @@ class TestCreate:
             *("topic", "create", "a", "--schema", "id:string", "--if-not-exists", *data)
         )
         assert other.code == Exit.USAGE
-        assert "with another schema. `headrace topic describe a` shows it" in other.err
+        assert "with a different schema. `headrace topic describe a` shows it" in other.err
 
     @pytest.mark.parametrize(
         ("options", "said"),
@@ -165,7 +165,7 @@ class TestCreate:
             (["--schema", "id:int64", "--like", "x.csv"], "exactly one schema is required"),
             (["--schema", "id:int64", "--delimiter", ";"], "--delimiter applies only to a CSV"),
             (["--schema", "id"], "'id' is not a name:type pair"),
-            (["--schema", "id:int65"], "column 'id': 'int65' is no type"),
+            (["--schema", "id:int65"], "column 'id': 'int65' is not a valid type"),
             (["--schema", "id:int64,id:string"], "column 'id': it appears twice"),
             (["--schema", "_id:int64"], "reserved"),
             (["--schema", ""], "is not a name:type pair"),
@@ -188,7 +188,7 @@ class TestCreate:
     def test_hostile_names_are_refused(self, data, name):
         ended = headrace_here("topic", "create", "--schema", "id:int64", *data, "--", name)
         assert ended.code == Exit.USAGE
-        assert "is no name for a" in ended.err
+        assert "is not a valid name for a" in ended.err
         assert "\x1b" not in ended.err
 
     @pytest.mark.parametrize(

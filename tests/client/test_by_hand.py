@@ -79,6 +79,6 @@ def test_a_cursor_beyond_the_end_is_not_stored(log):
     with pytest.raises(BadName):
         topic.store_cursors("../billing", {0: 0})
     for place in (-1, -2):
-        with pytest.raises(BadRequest, match=f"offset {place} is below 0"):
+        with pytest.raises(BadRequest, match=f"offset {place} is negative"):
             topic.store_cursors("billing", {0: place})
     assert topic.cursors() == []

@@ -38,4 +38,4 @@ def test_an_unknown_try_is_remembered_when_the_next_finds_nobody(errors, ends):
         return caught.value
 
     said = asyncio.run(run())
-    assert ("may have happened" in str(said)) == (ends is Unknown)
+    assert ("may have taken effect" in str(said)) == (ends is Unknown)

@@ -112,17 +112,17 @@ def test_columns_may_be_arrays():
     ("data", "words"),
     [
         ({"id": 1, "name": "a"}, "one row"),
-        ({"id": [1, 2], "name": "DE"}, "column 'name': 'DE' is one value, not a column"),
-        ({"id": b"ab", "name": ["a", "b"]}, "column 'id': b'ab' is one value"),
-        ({"id": bytearray(b"ab"), "name": ["a", "b"]}, "column 'id': .* is one value"),
-        ({"id": memoryview(b"ab"), "name": ["a", "b"]}, "column 'id': .* is one value"),
-        ({"id": 7, "name": ["a"]}, "column 'id': 7 is one value"),
-        ({"id": [1], "name": {"a": 1}}, "column 'name': .* is one value"),
+        ({"id": [1, 2], "name": "DE"}, "column 'name': 'DE' is a single value, not a column"),
+        ({"id": b"ab", "name": ["a", "b"]}, "column 'id': b'ab' is a single value"),
+        ({"id": bytearray(b"ab"), "name": ["a", "b"]}, "column 'id': .* is a single value"),
+        ({"id": memoryview(b"ab"), "name": ["a", "b"]}, "column 'id': .* is a single value"),
+        ({"id": 7, "name": ["a"]}, "column 'id': 7 is a single value"),
+        ({"id": [1], "name": {"a": 1}}, "column 'name': .* is a single value"),
         ({"id": [1], "name": ["a", "b"]}, "values"),
         ({"name": ["a"]}, "missing"),
         ("text", "no rows"),
         (7, "no rows"),
-        ([1, 2], "no row"),
+        ([1, 2], "int is not a row"),
         (None, "no rows"),
     ],
 )
@@ -173,7 +173,7 @@ def test_rows_of_any_size_are_cut_until_they_fit(sizes):
 
 
 def test_a_single_row_over_the_limit_is_told():
-    with pytest.raises(BodyTooLarge, match=r"a row of .* is never split") as caught:
+    with pytest.raises(BodyTooLarge, match=r"a row of .* are never split") as caught:
         list(bodies_of(pa.record_batch({"name": ["x" * 5_000]}), limit=4_096))
     assert "smaller batches" not in str(caught.value)
 
@@ -203,7 +203,7 @@ def test_columns_that_share_a_buffer_are_weighed_one_by_one():
 
 
 def test_no_schema_is_told_from_columns_beside_a_single_value():
-    with pytest.raises(BadBatch, match="'DE' is one value, not a column"):
+    with pytest.raises(BadBatch, match="'DE' is a single value, not a column"):
         infer_schema({"id": [1, 2], "country": "DE"})
 
 

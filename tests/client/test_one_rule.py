@@ -187,15 +187,15 @@ def test_a_column_that_must_be_there_is_said_to_be_missing(way):
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (pl.Series("v", [1]), "Series is one column, not rows"),
-        (pd.Series([1], name="v"), "Series is one column, not rows"),
-        (pa.array([1]), "is one column, not rows"),
-        (pa.chunked_array([[1]]), "is one column, not rows"),
-        (pl.LazyFrame({"v": [1]}), r"collects: \.collect\(\)"),
-        (({"v": n} for n in range(3)), r"Give list\(rows\)"),
+        (pl.Series("v", [1]), "Series is a single column, not rows"),
+        (pd.Series([1], name="v"), "Series is a single column, not rows"),
+        (pa.array([1]), "is a single column, not rows"),
+        (pa.chunked_array([[1]]), "is a single column, not rows"),
+        (pl.LazyFrame({"v": [1]}), r"Collect it first: \.collect\(\)"),
+        (({"v": n} for n in range(3)), r"Pass list\(rows\)"),
         ([{"v": 10**30}], "column 'v': a number is out of range"),
-        ({"v": np.zeros((2, 2))}, "column 'v': it has 2 dimensions"),
-        (pd.DataFrame({"v": pd.arrays.SparseArray([0, 1])}), "column 'v': it is sparse"),
+        ({"v": np.zeros((2, 2))}, "column 'v': has 2 dimensions"),
+        (pd.DataFrame({"v": pd.arrays.SparseArray([0, 1])}), "column 'v': is sparse"),
     ],
     ids=lambda one: one if isinstance(one, str) else type(one).__name__,
 )

@@ -24,7 +24,7 @@ def test_every_example_runs(tmp_path, monkeypatch, capsys):
         exec(compile(example, "docs/python.md", "exec"), names)
     assert names["log"].address == "./data"
     shown = capsys.readouterr().out
-    assert "Is it what the schema has as 'name'?" in shown
+    assert "Is it 'name' in the schema?" in shown
     assert "coffee" in shown
 
 

@@ -78,7 +78,7 @@ def test_ranges_that_follow_one_another_are_one():
 
 def test_people_read_ages_and_sizes():
     assert str(Retention(timedelta(days=7), 10 * 2**30)) == "7d or 10 GiB"
-    assert str(Retention(None, None)) == "for ever"
+    assert str(Retention(None, None)) == "forever"
     assert str(Retention(timedelta(0), None)) == "0d"
     assert [shown_size(n) for n in (0, 1023, 1536, 3 * 2**20)] == [
         *("0 B", "1023 B", "1.5 KiB", "3 MiB"),
@@ -304,6 +304,6 @@ def test_a_consumer_whose_cursor_is_beyond_the_end_is_told_that_rows_are_gone(tm
         (partition,) = running.shard.state.partitions.values()
         cursor = partition.cursors["billing"]
         partition.cursors["billing"] = cursor._replace(next=200)
-        with pytest.raises(Diverged, match="reads 200 next, beyond the end") as caught:
+        with pytest.raises(Diverged, match="is at offset 200, beyond the end") as caught:
             topic.consumer("billing").poll("1s")
         assert (caught.value.expected, caught.value.found) == ("at most 1", 200)

@@ -143,7 +143,7 @@ async def test_if_not_exists_takes_what_is_there_unless_it_differs(door):
         made = await it(log.create_topic("orders", ORDERS, if_not_exists=True))
         again = await it(log.create_topic("orders", ORDERS, if_not_exists=True))
         assert made.created == again.created
-        with pytest.raises(TopicExists, match="another schema"):
+        with pytest.raises(TopicExists, match="a different schema"):
             await it(log.create_topic("orders", {"id": "int64"}, if_not_exists=True))
 
 
@@ -815,7 +815,7 @@ async def test_a_transaction_that_is_over_takes_no_rows(door):
         published = await it(log.transaction(topic, "job", 1))
         await it(published.append(rows(0, 2)))
         await it(published.publish())
-        with pytest.raises(BadRequest, match="'job' version 1 is published already"):
+        with pytest.raises(BadRequest, match="'job' version 1 is already published"):
             await it(published.append(rows(2, 2)))
         assert (await it(published.publish())).ranges == (headrace.Range(0, 0, 2),)
 
@@ -823,7 +823,7 @@ async def test_a_transaction_that_is_over_takes_no_rows(door):
         await it(discarded.append(rows(4, 2)))
         await it(discarded.discard())
         for act in (lambda: discarded.append(rows(6, 2)), discarded.publish):
-            with pytest.raises(BadRequest, match="'job' version 2 is discarded already"):
+            with pytest.raises(BadRequest, match="'job' version 2 is already discarded"):
                 await it(act())
         assert ids(await table(await it(topic.read()))) == [0, 1]
 

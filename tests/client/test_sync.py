@@ -172,7 +172,7 @@ class TestADirectoryThatAnotherProcessHolds:
                     return (await (await third.topic("orders")).read()).row_count
 
             assert asyncio.run(beside()) == 3
-            with pytest.raises(BadConfig, match="has the settings of process"):
+            with pytest.raises(BadConfig, match="runs with the settings of process"):
                 headrace.open("data", seal__size="128MiB")
         with headrace.open("data", seal__size="128MiB") as log:
             assert log.topic("orders").read().row_count == 3
@@ -279,7 +279,7 @@ def test_a_log_opened_twice_in_one_process_is_the_same(tmp_path, log, topic):
             return (await (await third.topic("orders")).read()).row_count
 
     assert asyncio.run(beside()) == 6
-    with pytest.raises(BadConfig, match="other settings"):
+    with pytest.raises(BadConfig, match="different settings"):
         headrace.open(tmp_path / "data", seal__size="128MiB")
     assert log.topics() == ["default/orders"]
     log.close()

@@ -101,12 +101,12 @@ class TestDeclaredSizes:
     def test_one_buffer_may_inflate_to_the_limit_and_no_further(self):
         others = parsed(a_body()).inflated_size - ROWS * 8
         assert parsed(self.declared(INFLATED_SIZE_MAX - others)).is_compressed
-        assert "inflates to" in refusal(self.declared(INFLATED_SIZE_MAX - others + 1))
+        assert "decompresses to" in refusal(self.declared(INFLATED_SIZE_MAX - others + 1))
 
     def test_the_sum_of_all_is_limited(self):
         half = INFLATED_SIZE_MAX // 2
         assert parsed(self.declared(half)).is_compressed
-        assert "inflates to" in refusal(self.declared(half, half))
+        assert "decompresses to" in refusal(self.declared(half, half))
 
     def test_a_buffer_stored_raw_counts_as_it_is(self):
         whole = parsed(self.declared(ROWS * 8))
@@ -117,14 +117,14 @@ class TestDeclaredSizes:
 
     @pytest.mark.parametrize("size", [-2, -(2**63), 2**63 - 1, 2**40])
     def test_a_size_that_cannot_be_is_refused(self, size):
-        assert "inflates to" in refusal(self.declared(size))
+        assert "decompresses to" in refusal(self.declared(size))
 
     def test_a_compressed_buffer_without_room_for_its_size_is_refused(self):
         body = a_body(compression="zstd")
         at, size = parsed(body).buffers[-1]
         start = len(body) - self.buffers_size(body)
         short = changed(body, pair(at - start, size), pair(at - start, 7))
-        assert "no size in front" in refusal(short)
+        assert "lacks its size prefix" in refusal(short)
 
     def buffers_size(self, body: bytes) -> int:
         return len(body) - 8 - struct.unpack_from("<I", body, 4)[0]
@@ -138,7 +138,7 @@ class TestRefusals:
 
     @pytest.mark.parametrize("more", [b"\0", bytes(8), bytes(64), a_body()])
     def test_bytes_beyond_the_message_are_refused(self, more):
-        assert "the message says" in refusal(a_body() + more)
+        assert "the message declares" in refusal(a_body() + more)
 
     def test_another_kind_of_message_is_refused(self):
         assert "record batch" in refusal(messages(a_batch())[0])
@@ -155,7 +155,7 @@ class TestRefusals:
         assert "not an Arrow message" in refusal(a_body(use_legacy_format=True))
 
     def test_no_metadata_is_refused(self):
-        assert "metadata of 0 bytes" in refusal(struct.pack("<II", 0xFFFFFFFF, 0))
+        assert "metadata size: 0 bytes" in refusal(struct.pack("<II", 0xFFFFFFFF, 0))
 
     @pytest.mark.parametrize(("nodes", "buffers"), [(1, 5), (3, 5), (2, 4), (2, 6), (0, 0)])
     def test_another_count_of_nodes_or_buffers_is_refused(self, nodes, buffers):
@@ -181,11 +181,11 @@ class TestRefusals:
     @pytest.mark.parametrize(
         ("at", "size", "why"),
         [
-            (-8, 8, "a buffer of"),
-            (0, -1, "a buffer of"),
-            (2**63 - 1, 1, "a buffer of"),
-            (0, 2**63 - 1, "a buffer of"),
-            (2**63 - 8, 2**63 - 8, "a buffer of"),
+            (-8, 8, "buffer out of bounds: "),
+            (0, -1, "buffer out of bounds: "),
+            (2**63 - 1, 1, "buffer out of bounds: "),
+            (0, 2**63 - 1, "buffer out of bounds: "),
+            (2**63 - 8, 2**63 - 8, "buffer out of bounds: "),
             (0, ROWS * 4, "overlaps"),
             (1, 8, "overlaps"),
         ],
@@ -201,7 +201,7 @@ class TestRefusals:
         body = a_body()
         true = len(body) - 8 - struct.unpack_from("<I", body, 4)[0]
         lie = changed(body, struct.pack("<q", true), struct.pack("<q", size))
-        assert "the message says" in refusal(lie)
+        assert "the message declares" in refusal(lie)
 
 
 class TestRubble:

@@ -73,8 +73,8 @@ def test_the_error_says_which_part_is_wrong_and_what_is_allowed():
     assert isinstance(caught.value, Rejected)
     assert (caught.value.what, caught.value.name) == ("stream", "my shop")
     assert str(caught.value) == (
-        "'my shop' is no name for a stream. "
-        "Use 1 to 64 of A-Z a-z 0-9 . _ - and begin with a letter or a digit"
+        "'my shop' is not a valid name for a stream. "
+        "Use 1 to 64 of A-Z a-z 0-9 . _ - starting with a letter or a digit"
     )
 
 

@@ -189,9 +189,9 @@ REFUSED = [
     (pa.sparse_union([pa.field("x", pa.int8())]), "Use a struct with a nullable field"),
     (pa.run_end_encoded(pa.int32(), pa.string()), "Use the type of its values"),
     (pa.struct([]), "Give the struct a field"),
-    (pa.uuid(), "Use the type it is stored as"),
-    (pa.json_(), "Use the type it is stored as"),
-    (pa.bool8(), "Use the type it is stored as"),
+    (pa.uuid(), "Use its storage type"),
+    (pa.json_(), "Use its storage type"),
+    (pa.bool8(), "Use its storage type"),
     (pa.dictionary(pa.int8(), pa.time32("s")), "Use int64"),
 ]
 
@@ -210,21 +210,21 @@ def test_the_error_says_column_type_and_next_step():
     with pytest.raises(BadSchema) as caught:
         canonical(a_schema(items=pa.list_(pa.struct([("at", pa.timestamp("ms"))]))))
     assert str(caught.value) == (
-        "column 'items[].at': timestamp[ms] cannot be kept. "
-        "Use timestamp[us, tz=UTC]: cast another zone, assume one if none"
+        "column 'items[].at': type timestamp[ms] is not supported. "
+        "Use timestamp[us, tz=UTC]: convert other zones, and assign one if there is none"
     )
 
 
 @pytest.mark.parametrize(
     ("name", "flaw"),
     [
-        ("", "no name"),
+        ("", "the name is empty"),
         ("a\0b", "control character"),
         ("a\nb", "control character"),
         ("a\x7f", "control character"),
         ("a\x85", "control character"),
-        ("x" * (COLUMN_NAME_SIZE_MAX + 1), "over 255 bytes"),
-        ("é" * (COLUMN_NAME_SIZE_MAX // 2 + 1), "over 255 bytes"),
+        ("x" * (COLUMN_NAME_SIZE_MAX + 1), "longer than 255 bytes"),
+        ("é" * (COLUMN_NAME_SIZE_MAX // 2 + 1), "longer than 255 bytes"),
     ],
 )
 def test_a_bad_name_is_refused_also_inside(name, flaw):
@@ -268,9 +268,9 @@ def test_names_that_spark_takes_for_the_same_are_refused_also_inside(first, seco
 
 def test_a_name_that_is_not_utf_8_is_refused():
     data = a_schema(abcd=pa.int8()).serialize().to_pybytes().replace(b"abcd", b"ab\xff\xfe")
-    with pytest.raises(BadSchema, match="not UTF-8"):
+    with pytest.raises(BadSchema, match="not valid UTF-8"):
         canonical(pa.ipc.read_schema(pa.BufferReader(data)))
-    with pytest.raises(BadSchema, match="not UTF-8"):
+    with pytest.raises(BadSchema, match="not valid UTF-8"):
         decode_schema(data)
 
 
@@ -328,11 +328,11 @@ def test_types_nest_so_deep_and_no_deeper(outer):
 @pytest.mark.parametrize(
     ("kind", "flaw"),
     [
-        (pa.time32("s"), "comes back from Parquet as"),
-        (pa.timestamp("s", "UTC"), "comes back from Parquet as"),
-        (pa.timestamp("us", "Europe/Berlin"), "comes back from Parquet as"),
-        (pa.struct([]), "Parquet does not take it"),
-        (pa.month_day_nano_interval(), "no value can be made"),
+        (pa.time32("s"), "reads back from Parquet as"),
+        (pa.timestamp("s", "UTC"), "reads back from Parquet as"),
+        (pa.timestamp("us", "Europe/Berlin"), "reads back from Parquet as"),
+        (pa.struct([]), "Parquet cannot store it"),
+        (pa.month_day_nano_interval(), "cannot create a sample value"),
     ],
     ids=str,
 )
@@ -498,7 +498,7 @@ def test_values_that_no_one_sees_are_not_judged():
 )
 def test_another_type_is_refused_even_without_rows(array, kind):
     for batch in (a_batch(c=array), a_batch(c=array).slice(0, 0)):
-        with pytest.raises(BadBatch, match="the schema says") as caught:
+        with pytest.raises(BadBatch, match="the schema expects") as caught:
             conform(batch, a_schema(c=kind))
         assert caught.value.column == "c"
         assert caught.value.hint
@@ -546,8 +546,8 @@ def test_columns_and_fields_come_in_any_order():
         (["id", "Price"], "price", "missing", "'Price'"),
         (["id"], "price", "missing and not nullable", "Add it to every row"),
         (["id", "price", "prize"], "prize", "no such column", "'price'"),
-        (["id", "price", "_offset"], "_offset", "no such column", "Leave it out"),
-        (["id", "price", "price"], "price", "twice", "Leave one out"),
+        (["id", "price", "_offset"], "_offset", "no such column", "Omit it"),
+        (["id", "price", "price"], "price", "twice", "Remove one"),
     ],
 )
 def test_missing_unknown_and_double_columns_are_named_also_inside(names, column, flaw, hint):
@@ -918,9 +918,9 @@ def test_the_limit_is_the_one_of_the_metadata_machine():
 def test_a_schema_of_too_many_bytes_is_refused_both_ways():
     wide = a_schema(**{f"{place:0250}": pa.int8() for place in range(1_500)})
     assert canonical(wide).equals(wide)
-    with pytest.raises(BadSchema, match="at most 262144"):
+    with pytest.raises(BadSchema, match="the limit is 262144"):
         encode_schema(wide)
-    with pytest.raises(BadSchema, match="262144 at most"):
+    with pytest.raises(BadSchema, match="the limit is 262144"):
         decode_schema(wide.serialize().to_pybytes())
 
 

@@ -103,18 +103,27 @@ def test_what_is_written_reads_back(number):
 @pytest.mark.parametrize(
     ("text", "flaw"),
     [
-        ("", "'' is no duration. Write a whole number and a unit, such as 30s, 5m or 7d"),
-        ("30", "'30' has no unit. Write 30s if seconds are meant"),
-        ("30 s", "'30 s' is no duration. Is it 30s?"),
-        ("30S", "'30S' has no unit of a duration. Is it 30s?"),
-        ("2w", "'2w' has no unit of a duration. The units are us, ms, s, m, h, d"),
-        ("-5s", "'-5s' is no duration. Write a whole number and a unit, such as 30s, 5m or 7d"),
+        (
+            "",
+            "'' is not a valid duration. "
+            "Write a whole number and a unit, such as 30s, 5m or 7d",
+        ),
+        ("30", "'30' has no unit. Write 30s for seconds"),
+        ("30 s", "'30 s' is not a valid duration. Is it 30s?"),
+        ("30S", "'30S' does not have a duration unit. Is it 30s?"),
+        ("2w", "'2w' does not have a duration unit. The units are us, ms, s, m, h, d"),
+        (
+            "-5s",
+            "'-5s' is not a valid duration. "
+            "Write a whole number and a unit, such as 30s, 5m or 7d",
+        ),
         (
             "1.5h",
-            "'1.5h' is no duration. Write a whole number and a unit, such as 30s, 5m or 7d",
+            "'1.5h' is not a valid duration. "
+            "Write a whole number and a unit, such as 30s, 5m or 7d",
         ),
-        ("9223372036854775808us", "'9223372036854775808us' is too large for any duration"),
-        ("200000000d", "'200000000d' is too large for any duration"),
+        ("9223372036854775808us", "'9223372036854775808us' is too large for a duration"),
+        ("200000000d", "'200000000d' is too large for a duration"),
     ],
 )
 def test_a_bad_duration_is_named_exactly(text, flaw):
@@ -126,16 +135,20 @@ def test_a_bad_duration_is_named_exactly(text, flaw):
 @pytest.mark.parametrize(
     ("text", "flaw"),
     [
-        ("64mib", "'64mib' has no unit of a size. Is it 64MiB?"),
-        ("64 MiB", "'64 MiB' is no size. Is it 64MiB?"),
-        ("1kB", "'1kB' has no unit of a size. Is it 1KB?"),
+        ("64mib", "'64mib' does not have a size unit. Is it 64MiB?"),
+        ("64 MiB", "'64 MiB' is not a valid size. Is it 64MiB?"),
+        ("1kB", "'1kB' does not have a size unit. Is it 1KB?"),
         (
             "64M",
-            "'64M' has no unit of a size. The units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB",
+            "'64M' does not have a size unit. "
+            "The units are B, KB, MB, GB, TB, KiB, MiB, GiB, TiB",
         ),
-        ("9223372036854775808", "'9223372036854775808' is too large for any size"),
-        ("8388608TiB", "'8388608TiB' is too large for any size"),
-        ("MiB", "'MiB' is no size. Write a whole number and a unit, such as 64MiB or 1GB"),
+        ("9223372036854775808", "'9223372036854775808' is too large for a size"),
+        ("8388608TiB", "'8388608TiB' is too large for a size"),
+        (
+            "MiB",
+            "'MiB' is not a valid size. Write a whole number and a unit, such as 64MiB or 1GB",
+        ),
     ],
 )
 def test_a_bad_size_is_named_exactly(text, flaw):

@@ -189,7 +189,7 @@ class TestSegmentDamage:
         with pytest.raises(CorruptSegment) as caught:
             shard.ids(0, 5)
         assert caught.value.path == path
-        assert "put the file back" in str(caught.value)
+        assert "restore the file" in str(caught.value)
         assert shard.ids(140, 190) == list(range(140, 190))
         shard.append()
         assert isinstance(shard.checkpoint(), int)

@@ -89,8 +89,8 @@ class TestBatches:
         ("rows", "row_count", "flaw"),
         [
             (some_rows(0, 3, NARROW), 3, "nodes"),
-            (some_rows(0, 3), 4, "the header says 4 rows, the batch has 3"),
-            (some_rows(0, 3), 2, "the header says 2 rows, the batch has 3"),
+            (some_rows(0, 3), 4, "the header declares 4 rows, the batch has 3"),
+            (some_rows(0, 3), 2, "the header declares 2 rows, the batch has 3"),
         ],
     )
     def test_a_batch_that_is_not_what_is_said_is_refused_at_the_door(

@@ -193,7 +193,7 @@ def test_a_failed_task_adds_nothing(spark, tmp_path, log, copy):
 @pytest.mark.parametrize(
     ("columns", "options", "said"),
     [
-        (["id as idd", "'x' as name"], {}, "column 'id': it is missing"),
+        (["id as idd", "'x' as name"], {}, "column 'id': missing. Is it"),
         (["'text' as id", "'x' as name"], {}, "column 'id'"),
         (["id", "'x' as name"], {"txnAppId": "a"}, "txnVersion: is not said"),
         (["id", "'x' as name"], {"key": "none"}, "no column 'none'"),

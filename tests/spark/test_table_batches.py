@@ -373,7 +373,7 @@ def test_a_ledger_is_compared_with_the_log_though_nothing_is_claimed_of_the_tabl
 
 
 def test_what_cannot_be_is_told_at_once(spark, tmp_path):
-    with pytest.raises(BadName, match="'a b' is no name for a query"):
+    with pytest.raises(BadName, match="'a b' is not a valid name for a query"):
         table_writer(tmp_path / "table", name="a b")
     with pytest.raises(BadRequest, match="s3://somewhere/table is on no local disk"):
         table_writer("s3://somewhere/table", name="copy")

@@ -1,4 +1,4 @@
-"""What programs hold: logs, topics, producers and consumers, embedded or remote.
+"""The Python client: logs, topics, producers and consumers, embedded or remote.
 
 Start at `public`.
 """

@@ -1,4 +1,4 @@
-"""Waiting until no file of a log holds rows of deleted topics any more."""
+"""Waits until no file of a log holds rows of deleted topics."""
 
 import asyncio
 from collections.abc import Callable, Sequence
@@ -13,8 +13,8 @@ from headrace.errors import BadRequest, NotErased
 from headrace.model.backoff import ExponentialBackoff
 from headrace.wire.erase_messages import EraseDeleted, Erasing
 
-ERASE_TIMEOUT: Final = "10m"  # the longest that a lease lasts if nobody renews it
-# Two checkpoints of a log that is small or idle take about the first.
+ERASE_TIMEOUT: Final = "10m"  # the longest lease without renewal
+# Two checkpoints of a small or idle log take about the first delay.
 _DELAYS: Final = ExponentialBackoff(0.05, 2.0)
 _SHOWN_MAX: Final = 10  # files that an error names
 
@@ -26,15 +26,17 @@ def _nobody(left: Sequence[Unerased]) -> None:
 
 
 def erase_seconds(timeout: str | float | timedelta) -> float:
-    """Return how long to wait for erasure. Judged before a topic is deleted, not after."""
+    """Return how long to wait for erasure. Checked before a topic is deleted, not after."""
     seconds = duration(timeout, "erase_timeout").seconds
     if not seconds:
-        raise BadRequest("erase_timeout: it must be longer than 0", hint="Give 10m, or 30s")
+        raise BadRequest(
+            "erase_timeout: must be longer than 0", hint="Use 10m or 30s, for example"
+        )
     return seconds
 
 
 async def wait_for_erasure(caller: Caller, seconds: float, told: Told | None = None) -> None:
-    """Have the rows of topics that are deleted by now erased; tell what is left meanwhile."""
+    """Have the rows of topics deleted so far erased; `told` reports what is left."""
     end = now() + seconds
     tell = told or _nobody
     revision = 0
@@ -51,7 +53,7 @@ async def wait_for_erasure(caller: Caller, seconds: float, told: Told | None = N
             raise NotErased(
                 f"rows of deleted topics are not erased yet after {seconds:g} s: "
                 f"{_shown(left, answer.left_count)}",
-                hint="Do what that says, and wait again",
+                hint="Resolve these, then wait again",
             )
         await asyncio.sleep(delay)
 

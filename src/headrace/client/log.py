@@ -1,4 +1,4 @@
-"""A log, as asyncio programs use it."""
+"""A log, for asyncio programs."""
 
 import asyncio
 import json
@@ -51,11 +51,11 @@ from headrace.wire.topic_messages import (
 
 
 class AsyncLog:
-    """Streams of topics. Made by `headrace.open_async` and `headrace.connect_async`."""
+    """Streams of topics, from `headrace.open_async` or `headrace.connect_async`."""
 
     def __init__(self, channel: Channel, timeout: float) -> None:
         self.caller = Caller(channel, timeout)
-        # One handle of each topic, so that it has one writer however often it is asked for.
+        # One handle per topic, so that it has one writer however often it is requested.
         self._topics: dict[str, AsyncTopic] = {}
         self._producers: set[AsyncProducer] = set()
         self._is_closed = False
@@ -221,9 +221,9 @@ class AsyncLog:
         try:
             found = json.loads(answer.text)
         except ValueError as error:
-            raise BadFrame(f"a status that is no JSON: {error}") from error
+            raise BadFrame(f"the status is not valid JSON: {error}") from error
         if not isinstance(found, dict):
-            raise BadFrame("a status that is no JSON object")
+            raise BadFrame("the status is not a JSON object")
         return found
 
     async def recovery_report(self) -> dict[str, list[str]]:
@@ -242,7 +242,7 @@ class AsyncLog:
         found = []
         wanted = None if count_max is None else max(0, whole(count_max, "count_max"))
         for name in (await self.topics())[:wanted]:
-            with suppress(TopicUnknown):  # deleted meanwhile
+            with suppress(TopicUnknown):  # deleted in the meantime
                 found.append(await self._summary(name))
         return found
 
@@ -256,7 +256,7 @@ class AsyncLog:
             for producer in list(self._producers):
                 try:
                     await producer.close()
-                except Exception as error:  # noqa: BLE001 - the others have rows to send, too
+                except Exception as error:  # noqa: BLE001 - the other producers have rows to send
                     failure = failure or error
         finally:
             await asyncio.gather(*(each.close() for each in self._topics.values()))
@@ -268,8 +268,8 @@ class AsyncLog:
         found = await self.topic(name)
         if not found.schema.equals(schema):
             raise TopicExists(
-                f"topic {found.name!r} is there already, with another schema",
-                hint=f"Take it as it is: log.topic({name!r}), or evolve it",
+                f"topic {found.name!r} already exists with a different schema",
+                hint=f"Use it as it is: log.topic({name!r}), or evolve it",
             )
         return found
 

@@ -1,4 +1,4 @@
-"""How to reach a log: `open` one in this process, or `connect` to a node."""
+"""Entry points: `open` a log in this process, or `connect` to a node."""
 
 import asyncio
 import atexit
@@ -72,9 +72,9 @@ __all__ = [
 ]
 
 TIMEOUT: Final = "30s"  # of one operation, retries included
-VISIT_SECONDS: Final = 0.5  # then look whether the process that held the directory is gone
+VISIT_SECONDS: Final = 0.5  # then check whether the process that held the directory has ended
 
-_open_logs: set[Log] = set()  # until they are closed: their producers may have rows to send
+_open_logs: set[Log] = set()  # until closed: their producers may have rows to send
 
 
 def open(  # noqa: A001
@@ -125,7 +125,7 @@ async def open_async(
 def _visit(
     path: str, held: DirectoryHeld, settings: dict[str, object], seconds: float, end: float
 ) -> Log | None:
-    """Reach a log through the process that holds it. See `_visit_async`."""
+    """Connect to a log through the process that holds it. See `_visit_async`."""
     runner = LoopThread(f"headrace {path}")
     core: AsyncLog | None = None
     try:
@@ -139,15 +139,17 @@ def _visit(
 async def _visit_async(
     path: str, held: DirectoryHeld, settings: dict[str, object], seconds: float, end: float
 ) -> AsyncLog | None:
-    """Reach a log through the process that holds it; None if that does not answer right now.
+    """Connect to a log through the process that holds it; None if it does not answer now.
 
-    It may be on its way up, or gone by now, in which case the directory can be opened.
+    It may still be starting, or have ended, in which case the directory can be opened.
     """
-    if held.pid is not None and not held.socket:  # it was told not to listen there
+    if held.pid is not None and not held.socket:  # it is configured not to listen there
         raise held
     if settings:
         hint = "Stop that process, or open it without settings"
-        raise BadConfig("", f"{held.path} has the settings of process {held.pid}", hint=hint)
+        raise BadConfig(
+            "", f"{held.path} runs with the settings of process {held.pid}", hint=hint
+        )
     channel = RemoteChannel(_socket_in(path), None, _release(), LockHolder(path))
     left = end - time.monotonic()
     try:
@@ -161,7 +163,7 @@ async def _visit_async(
 
 
 def _socket_in(path: str) -> str:
-    """Return the socket's address: the same wherever the program goes."""
+    """Return the socket's address: absolute, so that chdir does not matter."""
     return f"unix:{Path(path).absolute() / SOCKET_NAME}"
 
 
@@ -192,7 +194,7 @@ async def connect_async(
 
 
 def _opened(core: AsyncLog, runner: LoopThread, leave: Callable[[], None]) -> Log:
-    """Return a log that is closed when the program ends, if nobody does it before."""
+    """Return a log that is closed when the program ends, if not before."""
 
     def leave_and_forget() -> None:
         _open_logs.discard(log)
@@ -206,7 +208,9 @@ def _opened(core: AsyncLog, runner: LoopThread, leave: Callable[[], None]) -> Lo
 def _seconds(timeout: str | float) -> float:
     seconds = duration(timeout, "timeout").seconds
     if seconds <= 0:
-        raise BadRequest(f"a timeout of {timeout!r} leaves no time to ask", hint='Say "30s"')
+        raise BadRequest(
+            f"timeout must be longer than 0, got {timeout!r}", hint='Use "30s", for example'
+        )
     return seconds
 
 
@@ -217,7 +221,7 @@ def _release() -> str:
 
 
 def _close_all(logs: Callable[[], list[Log]] = lambda: list(_open_logs)) -> None:
-    """Close what an exiting program has left open. Everything acknowledged is on disk."""
+    """Close the logs that an exiting program left open. Acknowledged rows are on disk."""
     for log in logs():
         with suppress(HeadraceError, RuntimeError):
             log.close()

@@ -1,4 +1,4 @@
-"""A fixture for the tests of others: `headrace_log`, a real log in a directory of its own."""
+"""A pytest fixture for users: `headrace_log`, a real log in its own directory."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,12 +9,12 @@ import pytest
 if TYPE_CHECKING:
     from headrace.client.sync import Log
 
-_FILE_SIZE = "4MiB"  # of a journal file: tests are many, and write little
+_FILE_SIZE = "4MiB"  # of a journal file: tests are many and write little
 
 
 @pytest.fixture
 def headrace_log(tmp_path: Path) -> Iterator["Log"]:
-    """Open a log that is empty, and goes with the test. Nothing is loaded before."""
+    """Open an empty log for the duration of a test. Imports the client on first use only."""
     from headrace.client import public
 
     with public.open(tmp_path / "headrace", journal__file_size=_FILE_SIZE) as log:

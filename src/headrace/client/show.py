@@ -6,7 +6,7 @@ from html import escape
 
 from headrace.client.values.answers import Bounds, Retention, TopicSummary, shown_size
 
-SHOWN_MAX = 20  # topics or partitions in a table; the rest is counted
+SHOWN_MAX = 20  # topics or partitions in a table; the rest is only counted
 
 Line = tuple[str, ...]
 
@@ -16,7 +16,7 @@ _PARTITION_HEADS = ("partition", "first", "end", "rows", "size")
 
 
 def printable(text: str) -> str:
-    """Return text as one line that commands no terminal."""
+    """Return text as one line, without terminal control characters."""
     return _CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
@@ -53,7 +53,7 @@ def topic_lines(bounds: Sequence[Bounds]) -> list[Line]:
 
 
 def as_text(title: str, lines: Sequence[Line], more: int = 0) -> str:
-    """Return a table in columns: the first to the left, the others to the right."""
+    """Return a table as text: the first column left-aligned, the others right-aligned."""
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     shown = [title]
     for first, *rest in lines:

@@ -1,6 +1,6 @@
-"""The sync API: logs and topics, as plain programs use them.
+"""The sync API: logs and topics, for programs without asyncio.
 
-Each method runs the one of the same name of the async core, which has the details.
+Each method runs the method of the same name of the async core, which has the details.
 """
 
 import asyncio
@@ -115,7 +115,7 @@ class Topic:
         what was appended. For all or nothing, use `Log.transaction`.
         """
         job, runner = self._core.appending(), self._runner
-        held: Parcel | None = None  # until it is known whether it is the last
+        held: Parcel | None = None  # until known to be the last one or not
         is_only = True
         try:
             try:
@@ -129,7 +129,7 @@ class Topic:
                 runner.run(job.fail(error, held))
             if held is None or not is_only:
                 return runner.run(job.finish(held))
-            # Most appends: one step to the loop, and one back.
+            # Most appends: one hop to the loop and one back.
             return Appended((runner.wait_for(partial(job.begin, held)),))
         except BaseException:
             runner.post(job.abandon)
@@ -306,7 +306,7 @@ class Log:
     def __init__(self, core: AsyncLog, runner: LoopThread, leave: Callable[[], None]) -> None:
         self._core = core
         self._runner = runner
-        self._leave = leave  # called last, from the thread that closes
+        self._leave = leave  # called last, from the closing thread
         self._lock = threading.Lock()
         self._is_closed = False
 
@@ -475,7 +475,7 @@ class Log:
 
 
 def _tried(runner: LoopThread, asking: Coroutine[Any, Any, _Found]) -> _Found | None:
-    """Ask for something to show. A log that is gone, or slow, is shown without it."""
+    """Fetch something to show; None if the log is gone or slow."""
     try:
         return runner.run(asyncio.wait_for(asking, SHOW_TIMEOUT))
     except (HeadraceError, TimeoutError):

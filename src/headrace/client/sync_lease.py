@@ -1,4 +1,4 @@
-"""A lease on the segments of a topic, as plain programs use it. See `lease.py`."""
+"""A lease on the segments of a topic, for the sync API. See `lease.py`."""
 
 from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.read.lease import AsyncLease, LeasedPartition
@@ -7,7 +7,7 @@ from headrace.errors import HeadraceError
 
 
 class Lease:
-    """Files that stay until the block, the lease or the log ends."""
+    """Keeps files from being deleted until the block, the lease or the log ends."""
 
     def __init__(self, core: AsyncLease, runner: LoopThread) -> None:
         self._core = core
@@ -15,17 +15,17 @@ class Lease:
 
     @property
     def partitions(self) -> tuple[LeasedPartition, ...]:
-        """Every partition, and its files, as they were when the lease was taken."""
+        """Every partition with its files, as of when the lease was taken."""
         return self._core.partitions
 
     @property
     def view(self) -> View:
-        """The topic as it was then."""
+        """The topic as of then."""
         return self._core.view
 
     @property
     def lost(self) -> HeadraceError | None:
-        """Why files may be gone, if the node has let them go; None while they stay."""
+        """Why files may be deleted, if the node has dropped the lease; None while they stay."""
         return self._core.lost
 
     @property
@@ -39,5 +39,5 @@ class Lease:
         self.release()
 
     def release(self) -> None:
-        """Let the files go. A node that cannot be told does so when the time is over."""
+        """Release the files. If the node cannot be reached, the lease expires there."""
         self._runner.run(self._core.release())

@@ -48,11 +48,11 @@ class Rows:
         return len(self._core)
 
     def __bool__(self) -> bool:
-        return True  # it is a read, whatever it finds
+        return True  # a read is true even if it is empty
 
     def __array__(self, *_: object, **__: object) -> object:
-        """Raise with a hint: pandas would make one cell of each batch."""
-        raise TypeError("rows are no array: use rows.to_pandas(), or rows.to_table()")
+        """Raise with a hint: pandas would turn each batch into one cell."""
+        raise TypeError("rows are not an array: use rows.to_pandas() or rows.to_table()")
 
     def __repr__(self) -> str:
         return repr(self._core)
@@ -83,14 +83,14 @@ class Rows:
 
 
 class Taking:
-    """Batches that another thread takes. Closing waits until nobody is taking one."""
+    """Batches taken from another thread. Closing waits for a pending take."""
 
     def __init__(self, batches: AsyncGenerator[pa.RecordBatch, None]) -> None:
         self._batches = batches
         self._lock = asyncio.Lock()
 
     async def next(self) -> pa.RecordBatch | None:
-        """Return the next batch; None is the end."""
+        """Return the next batch, or None at the end."""
         async with self._lock:
             return await anext(self._batches, None)
 

@@ -1,4 +1,4 @@
-"""A topic, as asyncio programs use it."""
+"""A topic, for asyncio programs."""
 
 import asyncio
 import itertools
@@ -42,7 +42,7 @@ from headrace.wire.topic_messages import (
     TopicInfo,
 )
 
-AS_IT_IS = "as it is"  # of a retention that `alter` does not change
+AS_IT_IS = "as it is"  # a retention that `alter` leaves unchanged
 
 
 class AsyncTopic:
@@ -101,7 +101,7 @@ class AsyncTopic:
         return self.view.created_at
 
     def converter(self, view: View) -> Converter:
-        """Return what makes batches of a view's newest schema. Any thread may ask."""
+        """Return the converter to a view's newest schema. Thread-safe."""
         found = self._converter
         if found.schema is not view.schema:
             found = self._converter = Converter(view.schema, view.layout.required)
@@ -155,7 +155,7 @@ class AsyncTopic:
         condition = None
         if where is not None:
             whole = pa.schema([*SYSTEM_FIELDS, *view.schema])
-            # Beside the loop: Arrow's evaluation is slow to load.
+            # Off the loop: Arrow's evaluation is slow to load.
             condition = await asyncio.to_thread(parse_where, word(where, "where"), whole)
         fetched = chosen
         if chosen is not None and condition is not None:
@@ -203,7 +203,7 @@ class AsyncTopic:
                 yield slab.rows
 
     def feeds(self, places: dict[int, int], columns: Sequence[str] | None) -> list[Feed]:
-        """Return feeds without an end from these places on."""
+        """Return unbounded feeds from these places on."""
         chosen = chosen_of(columns)
         return [
             Feed(self.caller, self.view, number, place, None, chosen, self.refresh)
@@ -290,15 +290,15 @@ class AsyncTopic:
         check_name("consumer group", word(group, "consumer group"))
         if not isinstance(places, Mapping):
             raise BadRequest(
-                f"places: {type(places).__name__} names no partitions",
-                hint="Give a dict of partitions and offsets: {0: 120, 1: 80}",
+                f"places: {type(places).__name__} does not map partitions to offsets",
+                hint="Pass a dict of partitions and offsets: {0: 120, 1: 80}",
             )
         wanted = {number: whole(place, "an offset") for number, place in places.items()}
         for number, place in wanted.items():
             if place < 0:
                 raise BadRequest(
-                    f"partition {number}: offset {place} is below 0",
-                    hint="Give the offset of the row that is read next: 0 or more",
+                    f"partition {number}: offset {place} is negative",
+                    hint="Use the offset of the next row to read: 0 or more",
                 )
         known = {each.partition: each for each in await self.cursors(group)}
         for number, place in wanted.items():
@@ -410,22 +410,22 @@ class AsyncTopic:
         return self.view
 
     async def close(self) -> None:
-        """Give up what is under way."""
+        """Cancel pending work and release the leases."""
         leases, self._leases = self._leases, []
         await asyncio.gather(*(each.release() for each in leases))
         await self._writer.close()
 
     def take(self, info: TopicInfo) -> None:
-        """Know what a node says of the topic now."""
+        """Update the handle from a node's answer."""
         if info.created != self.created:
             raise Recreated(self.name, self.created, info.created)
         if is_past(self.view.info.revision, info.revision):
-            return  # an older answer that came late
+            return  # an older answer that arrived late
         if info != self.view.info:
             self.view = View.of(info)
 
     async def _probe(self) -> None:
-        """Raise if the topic is gone, so that nobody waits for it until a deadline."""
+        """Raise if the topic is deleted, so that callers do not wait until their deadline."""
         request = DescribeTopic(self.name)
         try:
             reply, _ = await self.caller.channel.call(request, timeout=self.caller.timeout)
@@ -438,24 +438,24 @@ class AsyncTopic:
 
 
 def chosen_of(columns: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return the columns that a user named; None is all of them."""
+    """Return the columns that a user named; None means all."""
     if columns is None:
         return None
     if isinstance(columns, str | bytes) or not isinstance(columns, Iterable):
-        raise BadRequest(f"columns: {columns!r} is no list", hint='Give ["id", "name"]')
+        raise BadRequest(f"columns: {columns!r} is not a list", hint='Pass ["id", "name"]')
     return tuple(word(each, "columns") for each in columns)
 
 
 def age_of(retention: str | float | timedelta | None) -> int | None:
-    """Return how long rows are kept, in milliseconds; None is for ever."""
+    """Return how long rows are kept, in milliseconds; None means forever."""
     if retention is None:
         return None
     found = duration(retention, "retention")
     if not found.ms:
-        raise BadRequest("retention: rows are kept for some time, or None for ever")
+        raise BadRequest("retention: must be longer than 0, or None to keep rows forever")
     return found.ms
 
 
 def size_of(retention_size: str | int | None) -> int | None:
-    """Return how many bytes are kept; None is all of them."""
+    """Return how many bytes are kept; None means all."""
     return None if retention_size is None else size(retention_size, "retention_size")

@@ -1,4 +1,4 @@
-"""What an Arrow message says of itself, read by hand before Arrow is trusted with it.
+"""Validates the metadata of an untrusted Arrow IPC message before passing it to Arrow.
 
     message     := continuation:u32=0xFFFFFFFF  metadata_size:u32  metadata  buffers
     metadata    := flatbuffer Message, padded to 8 bytes
@@ -8,9 +8,9 @@
     buffer      := at:i64  size:i64          of the buffers, each at a multiple of 8
     compression := codec:u8  method:u8=BUFFER
 
-A compressed buffer opens with the i64 size it inflates to, or -1 if it is stored as it is.
-Arrow allocates by these numbers: nothing is handed over before each was compared with what is
-there. Only little-endian messages without dictionaries are kept.
+A compressed buffer starts with its decompressed size as i64, or -1 if it is stored as it is.
+Arrow allocates memory by these numbers, so each is checked against the actual bytes first.
+Only little-endian messages without dictionaries are accepted.
 """
 
 import struct
@@ -19,8 +19,8 @@ from typing import Final, NamedTuple
 
 from headrace.errors import BadBatch
 
-# What a body may have: rows leave again without their compression, a batch or a row group at a
-# time, and must fit into an answer. One append takes no more memory than this, either.
+# Decompressed size of a body: rows are served uncompressed, a batch or a row group at a time,
+# and must fit into an answer. It also bounds the memory that one append takes.
 INFLATED_SIZE_MAX: Final = 64 * 1024 * 1024
 
 _PREFIX = struct.Struct("<II")
@@ -39,19 +39,19 @@ _CODECS: Final = (0, 1)  # LZ4 frame, ZSTD
 _BUFFER_METHOD: Final = 0
 _STORED_RAW: Final = -1
 _ALIGNMENT: Final = 8
-# A slot of any node takes a bit or more. Keeps Arrow's own sums far from an overflow.
+# A slot of any node takes at least one bit. Keeps Arrow's own sums far from an overflow.
 _LENGTH_MAX: Final = INFLATED_SIZE_MAX * 8
 
-_KEPT_COUNT: Final = 256  # metadata that is not read twice
-_KEPT_SIZE_MAX: Final = 4 * 1024  # of one: a hundred columns, and a MiB of all that is kept
+_KEPT_COUNT: Final = 256  # messages whose parsed metadata is cached
+_KEPT_SIZE_MAX: Final = 4 * 1024  # of one: a hundred columns; the cache takes a MiB
 
 _Pairs = tuple[tuple[int, int], ...]
 
-HINT: Final = "Encode the batch again, with the schema it is sent under"
+HINT: Final = "Encode the batch again with the schema it is sent under"
 
 
 class ArrowMessage(NamedTuple):
-    """A message whose numbers were compared with its bytes and with one another."""
+    """A validated message: its numbers agree with its bytes and with one another."""
 
     row_count: int
     nodes: _Pairs  # length, null count
@@ -61,10 +61,10 @@ class ArrowMessage(NamedTuple):
 
 
 class _FlatTable(NamedTuple):
-    """One flatbuffer table: where its fields are, by their number; 0 if one is not there.
+    """One flatbuffer table: the position of each field by number; 0 if absent.
 
-    Offsets are unsigned but that of the vtable, and `struct` refuses to read beyond the end:
-    every step stays inside `data`.
+    Offsets are unsigned except the vtable's, and `struct` refuses to read past the end: every
+    step stays inside `data`.
     """
 
     data: bytes | memoryview
@@ -72,7 +72,7 @@ class _FlatTable(NamedTuple):
 
     @classmethod
     def at(cls, data: bytes | memoryview, at: int, field_count: int) -> "_FlatTable":
-        """Read where the first fields are; what is behind them is nothing of ours."""
+        """Read the positions of the first fields; later ones are ignored."""
         vtable = at - _I32.unpack_from(data, at)[0]
         if vtable < 0:  # struct would count it from the end
             raise _outside()
@@ -96,7 +96,7 @@ class _FlatTable(NamedTuple):
         )
 
     def pairs(self, field: int, name: str, count: int) -> _Pairs:
-        """Read a vector of `count` pairs; nothing is read of one that has more or fewer."""
+        """Read a vector of exactly `count` pairs."""
         place = self.places[field]
         vector = place + _U32.unpack_from(self.data, place)[0] if place else 0
         found = _U32.unpack_from(self.data, vector)[0] if place else 0
@@ -111,7 +111,7 @@ class _FlatTable(NamedTuple):
 
 
 def parse(body: memoryview, *, node_count: int, buffer_count: int) -> ArrowMessage:
-    """Read the numbers of the one message that fills `body`, and refuse any that cannot be."""
+    """Read and validate the numbers of the single message that fills `body`."""
     metadata, buffers_at = _metadata(body)
     expected = len(body) - buffers_at
     try:
@@ -146,7 +146,7 @@ def _parsed(
         )
     size = message.scalar(3, _I64)
     if size != expected:
-        raise BadBatch(f"buffers take {expected} bytes, the message says {size}", hint=HINT)
+        raise BadBatch(f"buffers take {expected} bytes, the message declares {size}", hint=HINT)
     batch = message.table(2, 4)
     if batch is None:
         raise BadBatch("the message has no header", hint=HINT)
@@ -157,34 +157,36 @@ def _parsed(
     return batch.scalar(0, _I64), nodes, buffers, _is_compressed(batch)
 
 
-# Batches of one producer are often alike but for their values.
+# Batches of one producer often differ only in their values.
 _parsed_before = lru_cache(_KEPT_COUNT)(_parsed)
 
 
 def _metadata(body: memoryview) -> tuple[memoryview, int]:
     if len(body) < _PREFIX.size:
-        raise BadBatch(f"a message of {len(body)} bytes is cut short", hint=HINT)
+        raise BadBatch(f"a message of {len(body)} bytes is truncated", hint=HINT)
     continuation, size = _PREFIX.unpack_from(body)
     if continuation != _CONTINUATION:
         raise BadBatch("the bytes are not an Arrow message", hint=HINT)
     end = _PREFIX.size + size
     if size == 0 or size % _ALIGNMENT or end > len(body):
-        raise BadBatch(f"metadata of {size} bytes in a message of {len(body)}", hint=HINT)
+        raise BadBatch(
+            f"invalid metadata size: {size} bytes in a message of {len(body)}", hint=HINT
+        )
     return body[_PREFIX.size : end], end
 
 
 def _check_nodes(nodes: _Pairs) -> None:
     for length, null_count in nodes:
         if not 0 <= null_count <= length <= _LENGTH_MAX:
-            raise BadBatch(f"a node of {length} slots with {null_count} nulls", hint=HINT)
+            raise BadBatch(f"invalid node: {length} slots with {null_count} nulls", hint=HINT)
 
 
 def _check_buffers(buffers: _Pairs, size: int) -> None:
-    """Each inside, none over another: the same bytes cannot be counted twice."""
+    """Check bounds and overlaps: no bytes are counted twice."""
     end = 0
     for at, length in buffers:
         if at < 0 or length < 0 or at + length > size:
-            raise BadBatch(f"a buffer of {length} bytes at {at} of {size}", hint=HINT)
+            raise BadBatch(f"buffer out of bounds: {length} bytes at {at} of {size}", hint=HINT)
         if not length:
             continue
         if at < end or at % _ALIGNMENT:
@@ -198,33 +200,33 @@ def _is_compressed(batch: _FlatTable) -> bool:
         return False
     codec, method = compression.scalar(0, _U8), compression.scalar(1, _U8)
     if codec not in _CODECS or method != _BUFFER_METHOD:
-        raise BadBatch(f"compression {codec} by method {method} is unknown", hint=HINT)
+        raise BadBatch(f"unknown compression: codec {codec}, method {method}", hint=HINT)
     return True
 
 
 def _inflated_size(body: memoryview, buffers: _Pairs, is_compressed: bool) -> int:
-    """Sum what the buffers say they inflate to. Nothing is inflated."""
+    """Sum the declared decompressed sizes of the buffers. Nothing is decompressed."""
     total = 0
     for at, size in buffers:
         total += _declared_size(body, at, size) if is_compressed and size else size
     if total > INFLATED_SIZE_MAX:
         raise BadBatch(
-            f"the batch inflates to {total} bytes, at most {INFLATED_SIZE_MAX} are taken",
-            hint="Send its rows in more than one batch",
+            f"the batch decompresses to {total} bytes, the limit is {INFLATED_SIZE_MAX}",
+            hint="Split its rows into several batches",
         )
     return total
 
 
 def _declared_size(body: memoryview, at: int, size: int) -> int:
     if size < _I64.size:
-        raise BadBatch(f"a compressed buffer of {size} bytes has no size in front", hint=HINT)
+        raise BadBatch(f"a compressed buffer of {size} bytes lacks its size prefix", hint=HINT)
     declared = int(_I64.unpack_from(body, at)[0])
     if declared == _STORED_RAW:
         return size - _I64.size
     if declared < 0:
-        raise BadBatch(f"a compressed buffer says it inflates to {declared} bytes", hint=HINT)
+        raise BadBatch(f"a compressed buffer decompresses to {declared} bytes", hint=HINT)
     return declared
 
 
 def _outside() -> BadBatch:
-    return BadBatch("the metadata points outside itself", hint=HINT)
+    return BadBatch("the metadata has an offset out of bounds", hint=HINT)

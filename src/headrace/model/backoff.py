@@ -1,9 +1,11 @@
-"""Exponential backoff as a pure table; the caller supplies the clock and the chance."""
+"""Exponential backoff as a pure table; the caller supplies the clock and the jitter."""
 
 from dataclasses import dataclass
 from typing import Final
 
-_DOUBLINGS_MAX: Final = 64  # more than any of ours takes to its longest: no giant number
+_DOUBLINGS_MAX: Final = (
+    64  # more than any of ours needs to reach `longest`; avoids huge numbers
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,10 +14,10 @@ class ExponentialBackoff:
 
     first: float
     longest: float
-    free: int = 0  # failures that are followed by no wait at all
+    free: int = 0  # failures without a wait
 
     def after(self, failure_count: int) -> float:
-        """Return how long to wait after so many failures in a row."""
+        """Return how long to wait after `failure_count` failures in a row."""
         assert failure_count >= 1
         if failure_count <= self.free:
             return 0.0

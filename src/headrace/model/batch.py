@@ -1,8 +1,7 @@
-"""A batch as the body of an entry: one Arrow record batch message, its schema known by id.
+"""A batch as the body of an entry: one Arrow record batch message, with its schema by id.
 
-`encode` makes a body, `admit` judges one that came from a client, `decode` reads one that was
-admitted before. Compressed bodies are taken; `encode` makes none. The bytes are those of
-message.py.
+`encode` creates a body, `admit` validates one from a client, `decode` reads an admitted one.
+Compressed bodies are accepted; `encode` creates none. See arrow_message.py for the bytes.
 """
 
 from typing import Final, NamedTuple
@@ -14,9 +13,8 @@ from headrace.errors import BadBatch, first_line
 from headrace.model.arrow_message import HINT, INFLATED_SIZE_MAX, parse
 from headrace.model.column_values import Required, check_required, required_of
 
-# A body of nothing but one int64 column has as many rows as this. More are possible only with
-# narrow columns, and would grow far beyond their body: every row gets an offset, a timestamp
-# and a partition when it is sealed.
+# The rows of a body with a single int64 column. Narrower columns could have more, but would
+# grow far beyond their body: sealing adds an offset, a timestamp and a partition to each row.
 ROW_COUNT_MAX: Final = 8 * 1024 * 1024
 
 _FIXED_TYPES = (
@@ -34,25 +32,27 @@ Body = bytes | bytearray | memoryview  # or a pa.Buffer
 
 
 class Layout(NamedTuple):
-    """What is worked out once of a schema, and asked for each batch."""
+    """What is computed once per schema and needed for each batch."""
 
     node_count: int  # of a message
     buffer_count: int
     required: Required
-    end_count: int  # columns of strings, lists or maps, also inside: their offsets have an end
+    end_count: (
+        int  # columns of strings, lists or maps, nested ones too: their offsets have an end
+    )
     is_bits: bool  # all columns are booleans
 
 
 class Inflates(Exception):
-    """A batch that inflates to more than its caller has time for now. It may be a good one."""
+    """The batch decompresses to more than the caller accepts now. It may be valid."""
 
 
 def encode(
     batch: pa.RecordBatch, known: Layout | None = None, size: int | None = None
 ) -> pa.Buffer:
-    """Return the body for `batch`: uncompressed, and of a slice only its own rows.
+    """Return the body for `batch`: uncompressed, and for a slice with its own rows only.
 
-    `known` is the layout of its schema and `size` its `nbytes`, where the caller has them.
+    `known` is the layout of its schema and `size` its `nbytes`, if the caller has them.
     """
     known = known or layout(batch.schema)
     is_slice = _may_be_slice(batch, known, batch.nbytes if size is None else size)
@@ -63,9 +63,9 @@ def encode(
 
 
 def encode_for_reader(batch: pa.RecordBatch) -> pa.Buffer:
-    """Return rows for a reader, who keeps nothing of it: as `encode`, in one copy of a slice.
+    """Return rows for a reader, to be discarded after use: as `encode`, copying a slice once.
 
-    Between the buffers may be a few bytes of the rows beside it, which nobody looks at.
+    The padding between buffers may hold a few bytes of adjacent rows; no reader uses it.
     """
     return batch.serialize()
 
@@ -77,26 +77,29 @@ def decode(
     known: Layout | None = None,
     inflated_max: int = INFLATED_SIZE_MAX,
 ) -> pa.RecordBatch:
-    """Return the batch in `body`, without a copy unless compressed; judge no values.
+    """Return the batch in `body`, zero-copy unless compressed, without validating values.
 
-    `known` is the layout of `schema`, where the caller has it already. Inflates is raised
-    before anything is inflated.
+    `known` is the layout of `schema`, if the caller has it. Inflates is raised before anything
+    is decompressed.
     """
     known = known or layout(schema)
     view = memoryview(body)
     message = parse(view, node_count=known.node_count, buffer_count=known.buffer_count)
     if message.row_count != row_count:
         raise BadBatch(
-            f"the header says {row_count} rows, the batch has {message.row_count}", hint=HINT
+            f"the header declares {row_count} rows, the batch has {message.row_count}",
+            hint=HINT,
         )
     if message.inflated_size > inflated_max:
         raise Inflates
     try:
         return pa.ipc.read_record_batch(pa.py_buffer(view), schema)
     except pa.ArrowMemoryError:
-        raise  # the sizes were checked: this node is out of memory, the batch is not at fault
+        raise  # the sizes were checked: the node is out of memory, not the batch at fault
     except (pa.ArrowException, OSError, EOFError) as error:
-        raise BadBatch(f"Arrow cannot read it: {first_line(error)}", hint=HINT) from error
+        raise BadBatch(
+            f"Arrow cannot read the batch: {first_line(error)}", hint=HINT
+        ) from error
 
 
 def admit(
@@ -106,13 +109,13 @@ def admit(
     known: Layout | None = None,
     inflated_max: int = INFLATED_SIZE_MAX,
 ) -> pa.RecordBatch:
-    """Return the batch in a client's `body`, every value of it judged. See `decode`."""
+    """Return the batch in a client's `body` with every value validated. See `decode`."""
     if row_count == 0:
-        raise BadBatch("the batch has no rows", hint="There is nothing to append: leave it out")
+        raise BadBatch("the batch has no rows", hint="There is nothing to append: skip it")
     if row_count > ROW_COUNT_MAX:
         raise BadBatch(
-            f"the batch has {row_count} rows, at most {ROW_COUNT_MAX} are taken",
-            hint="Send its rows in more than one batch",
+            f"the batch has {row_count} rows, the limit is {ROW_COUNT_MAX}",
+            hint="Split its rows into several batches",
         )
     known = known or layout(schema)
     batch = decode(body, schema, row_count, known, inflated_max)
@@ -122,7 +125,7 @@ def admit(
 
 
 def layout(schema: pa.Schema) -> Layout:
-    """Work out what a message of `schema` must have."""
+    """Compute what a message of `schema` must have."""
     counts = [_counts(field.name, field.type) for field in schema]
     return Layout(
         sum(nodes for nodes, _ in counts),
@@ -142,18 +145,18 @@ def _counts(path: str, kind: pa.DataType) -> tuple[int, int]:
     if types.is_list(kind) or types.is_map(kind):
         nodes, buffers = _counts(f"{path}[]", kind.field(0).type)
         return 1 + nodes, 2 + buffers
-    raise BadBatch(f"values of type {kind} are not kept", column=path)
+    raise BadBatch(f"values of type {kind} are not supported", column=path)
 
 
 def _may_be_slice(batch: pa.RecordBatch, known: Layout, size: int) -> bool:
-    """Tell whether there may be more in its buffers than its rows. Spare bits do not show."""
-    # Arrow does not count the last offset, which ends a column of strings, lists or maps.
+    """Say whether its buffers may hold more than its rows. Spare bits do not show."""
+    # Arrow does not count the last offset of a column of strings, lists or maps.
     counted = size + known.end_count * _OFFSET_SIZE
     return known.is_bits or batch.get_total_buffer_size() != counted
 
 
 def _end_count(kind: pa.DataType) -> int:
-    """Return how many arrays with offsets a column of `kind` has."""
+    """Return how many offset arrays a column of `kind` has."""
     if types.is_struct(kind):
         return sum(_end_count(field.type) for field in kind)
     if types.is_list(kind) or types.is_map(kind):
@@ -162,13 +165,13 @@ def _end_count(kind: pa.DataType) -> int:
 
 
 def compacted(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Copy the rows into buffers of their own. `serialize` alone leaves padding of others."""
+    """Copy the rows into new buffers. `serialize` alone keeps padding from other rows."""
     columns = [pa.concat_arrays([column]) for column in batch.columns]
     return pa.RecordBatch.from_arrays(columns, schema=batch.schema)
 
 
 def _validate(batch: pa.RecordBatch) -> None:
-    """Let Arrow look at every value; if one is wrong, at each column, to name it."""
+    """Have Arrow validate every value; on failure, each column, to name the bad one."""
     try:
         batch.validate(full=True)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:

@@ -1,8 +1,8 @@
-"""Which Arrow types a column may have, what other types become, and what columns may be called.
+"""Supported Arrow types of columns, conversions from other types, and valid column names.
 
-The kept types are those that Spark takes without a cast and that Parquet gives back as they
-were. Another type is turned into a kept one if its values always fit, or fit unless they say
-more than the kept type can (`date64` with hours, `timestamp[ns]`): then the batch is judged.
+The supported types are those that Spark takes without a cast and that round-trip through
+Parquet. Another type is converted if its values always fit, or fit unless they carry more
+than the supported type can (`date64` with hours, `timestamp[ns]`): then the values decide.
 """
 
 import re
@@ -14,15 +14,15 @@ import pyarrow as pa
 
 from headrace.errors import BadSchema
 
-# Nested columns count too. Each costs some 60 bytes of a schema, which is in every image.
+# Nested columns count too. Each takes some 60 bytes of a schema, which is in every image.
 COLUMN_COUNT_MAX: Final = 2_000
-COLUMN_NAME_SIZE_MAX: Final = 255  # bytes as UTF-8; what catalogs of tables take
-# Types within types. Far below what Arrow's own readers refuse, and no one reads deeper.
+COLUMN_NAME_SIZE_MAX: Final = 255  # bytes as UTF-8; the limit of table catalogs
+# Nested types. Far below the limit of Arrow's own readers, and deep enough for any use.
 NESTING_MAX: Final = 16
 DECIMAL_PRECISION_MAX: Final = 38  # of a decimal128, and of Spark
 
 TIMESTAMP: Final = pa.timestamp("us", "UTC")
-# What Parquet calls them: under other names a schema would not come back equal.
+# Parquet's names: with other names a schema would not round-trip.
 _ELEMENT, _KEY, _VALUE = "element", "key", "value"
 
 _KEPT = (
@@ -44,8 +44,8 @@ _BECOMES: dict[pa.DataType, pa.DataType] = {
     pa.binary_view(): pa.binary(),
     pa.date64(): pa.date32(),
 }
-# Which values a column takes, by what they are: exactly, or not at all. Values of Python and of
-# Arrow columns are judged by this table alike.
+# Which families of values a column takes, exactly or not at all. The table applies to Python
+# values and Arrow columns alike.
 TAKES: Final[dict[str, frozenset[str]]] = {
     "bool": frozenset({"bool"}),
     "int": frozenset({"int", "float"}),  # a float that is a whole number
@@ -54,35 +54,43 @@ TAKES: Final[dict[str, frozenset[str]]] = {
     "string": frozenset({"string"}),
     "binary": frozenset({"binary"}),
     "date": frozenset({"date"}),
-    "timestamp": frozenset({"timestamp"}),  # a moment: with a zone, whichever it is
+    "timestamp": frozenset({"timestamp"}),  # with any time zone
 }
 
 _UTC = frozenset({"UTC", "Etc/UTC", "+00:00", "Z"})
 
-# The first that holds gives the hint.
+# The first match gives the hint.
 _INSTEAD: tuple[tuple[Callable[[pa.DataType], bool], str], ...] = (
-    (pa.types.is_null, "Give the column a type: string, if nothing better is known"),
-    (pa.types.is_time, "Use int64, with the unit in the column's name"),
-    (pa.types.is_duration, "Use int64, with the unit in the column's name"),
+    (pa.types.is_null, "Give the column a type, such as string"),
+    (pa.types.is_time, "Use int64, with the unit in the column name"),
+    (pa.types.is_duration, "Use int64, with the unit in the column name"),
     (pa.types.is_interval, "Use int64 columns, with the units in their names"),
-    (pa.types.is_timestamp, "Use timestamp[us, tz=UTC]: cast another zone, assume one if none"),
-    (pa.types.is_decimal, "Use decimal128 of 1 to 38 digits, 0 to all of them after the point"),
-    (pa.types.is_union, "Use a struct with a nullable field for each kind"),
+    (
+        pa.types.is_timestamp,
+        "Use timestamp[us, tz=UTC]: convert other zones, and assign one if there is none",
+    ),
+    (
+        pa.types.is_decimal,
+        "Use decimal128 with precision 1 to 38 and a scale from 0 to the precision",
+    ),
+    (pa.types.is_union, "Use a struct with a nullable field for each type"),
     (pa.types.is_run_end_encoded, "Use the type of its values"),
-    (pa.types.is_struct, "Give the struct a field, or leave the column out"),
-    (lambda kind: isinstance(kind, pa.BaseExtensionType), "Use the type it is stored as"),
+    (pa.types.is_struct, "Give the struct a field, or omit the column"),
+    (lambda kind: isinstance(kind, pa.BaseExtensionType), "Use its storage type"),
 )
-_NO_NAME = re.compile(r"[\x00-\x1f\x7f-\x9f]")  # these never change; "printable" does
+_NO_NAME = re.compile(
+    r"[\x00-\x1f\x7f-\x9f]"
+)  # a fixed set; "printable" changes between releases of Unicode
 _SAID_MAX = 200  # characters of a name or type within a message
 
 
 def list_of(element: pa.DataType, *, nullable: bool) -> pa.ListType:
-    """Return the list type that is kept."""
+    """Return the supported list type."""
     return pa.list_(pa.field(_ELEMENT, element, nullable))
 
 
 def map_of(key: pa.DataType, value: pa.DataType, *, nullable: bool) -> pa.MapType:
-    """Return the map type that is kept; `nullable` is about the values."""
+    """Return the supported map type; `nullable` applies to the values."""
     return pa.map_(pa.field(_KEY, key, nullable=False), pa.field(_VALUE, value, nullable))
 
 
@@ -128,27 +136,27 @@ _FAMILIES: Final[tuple[tuple[str, Callable[[pa.DataType], bool]], ...]] = (
 
 
 def family(kind: pa.DataType) -> str:
-    """Return what the values of a type are, a key of TAKES; "" if they hold others."""
+    """Return the family of a type's values, a key of TAKES; "" for a nested type."""
     return next((name for name, is_one in _FAMILIES if is_one(kind)), "")
 
 
 def said(thing: object) -> str:
-    """Return a name or a type as it is put into a message."""
+    """Return a name or a type as messages show it: shortened if too long."""
     text = str(thing)
     return text if len(text) <= _SAID_MAX else f"{text[:_SAID_MAX]}..."
 
 
 def inside(path: str, name: str) -> str:
-    """Return the path of field `name` of the struct at `path`; of a column, if it is empty."""
+    """Return the path of field `name` in the struct at `path`; an empty `path` is the top."""
     return f"{path}.{name}" if path else name
 
 
 @dataclass(slots=True)
 class Walk:
-    """One way through a schema, and how many columns it has met.
+    """One walk through a schema, with the number of columns seen.
 
-    `is_input`: the types of a batch that comes in. Its times may be of any zone, and a column,
-    or what is in it, may be nothing but nulls.
+    `is_input`: the types are those of an incoming batch. Its times may have any zone, and a
+    column or nested field may be of type null.
     """
 
     column_count: int = 0
@@ -157,7 +165,7 @@ class Walk:
     def fields(
         self, fields: Iterable[pa.Field], path: str = "", depth: int = 1
     ) -> list[pa.Field]:
-        """Return fields of a schema, or of the struct at `path`, as they are kept."""
+        """Return fields of a schema, or of the struct at `path`, with supported types."""
         kept: dict[str, pa.Field] = {}
         for place, field in enumerate(fields):
             name = _checked_name(field, path, place)
@@ -165,15 +173,15 @@ class Walk:
             if other := kept.get(_folded(name)):
                 raise BadSchema(
                     column,
-                    f"{other.name!r} is there already, and Spark does not tell case",
-                    hint="Give one of them another name",
+                    f"conflicts with {other.name!r}: Spark ignores case",
+                    hint="Rename one of them",
                 )
             kind = self.kind(field.type, column, depth)
             kept[_folded(name)] = pa.field(name, kind, field.nullable)
         return list(kept.values())
 
     def kind(self, kind: pa.DataType, path: str, depth: int = 1) -> pa.DataType:
-        """Return the type that `kind` is kept as, or raise BadSchema."""
+        """Return the supported type for `kind`, or raise BadSchema."""
         self._meet(path, depth)
         if not kind.num_fields and (leaf := _BECOMES.get(kind)):
             return leaf
@@ -182,21 +190,21 @@ class Walk:
         for is_one, rule in _RULES:
             if is_one(kind) and (kept := rule(self, kind, path, depth)):
                 return kept
-        raise BadSchema(path, f"{said(kind)} cannot be kept", hint=_instead(kind))
+        raise BadSchema(path, f"type {said(kind)} is not supported", hint=_instead(kind))
 
     def _meet(self, path: str, depth: int) -> None:
         self.column_count += 1
         if self.column_count > COLUMN_COUNT_MAX:
             raise BadSchema(
                 said(path),
-                f"there are more than {COLUMN_COUNT_MAX} columns, nested ones included",
-                hint="Spread them over several topics, or use a map",
+                f"more than {COLUMN_COUNT_MAX} columns, including nested ones",
+                hint="Split them across several topics, or use a map",
             )
         if depth > NESTING_MAX:
             raise BadSchema(
                 said(path),
-                f"types are nested more than {NESTING_MAX} deep",
-                hint="Flatten them, or keep the inner part as string or binary",
+                f"types are nested more than {NESTING_MAX} levels deep",
+                hint="Flatten them, or store the inner part as string or binary",
             )
 
     def _timestamp(self, kind: pa.DataType, path: str, depth: int) -> pa.DataType | None:
@@ -245,7 +253,7 @@ _RULES: tuple[tuple[Callable[[pa.DataType], bool], _Rule], ...] = (
 
 def _instead(kind: pa.DataType) -> str:
     hints = (hint for is_one, hint in _INSTEAD if is_one(kind))
-    return next(hints, "Use a type that Spark has")
+    return next(hints, "Use a type that Spark supports")
 
 
 def _checked_name(field: pa.Field, path: str, place: int) -> str:
@@ -253,19 +261,19 @@ def _checked_name(field: pa.Field, path: str, place: int) -> str:
     try:
         name = str(field.name)
     except UnicodeDecodeError:
-        raise BadSchema(here, "its name is not UTF-8", hint="Give it another name") from None
+        raise BadSchema(here, "the name is not valid UTF-8", hint="Rename it") from None
     if not name:
-        raise BadSchema(here, "it has no name", hint="Give it one")
+        raise BadSchema(here, "the name is empty", hint="Give it a name")
     if len(name.encode()) > COLUMN_NAME_SIZE_MAX:
-        flaw = f"its name is over {COLUMN_NAME_SIZE_MAX} bytes"
-        raise BadSchema(inside(path, said(name)), flaw, hint="Give it a shorter one")
+        flaw = f"the name is longer than {COLUMN_NAME_SIZE_MAX} bytes"
+        raise BadSchema(inside(path, said(name)), flaw, hint="Use a shorter name")
     if _NO_NAME.search(name):
-        flaw = "there is a control character in its name"
-        raise BadSchema(inside(path, name), flaw, hint="Give it another name")
+        flaw = "the name contains a control character"
+        raise BadSchema(inside(path, name), flaw, hint="Rename it")
     return name
 
 
 def _folded(name: str) -> str:
-    """Return what names that Spark takes for the same have in common."""
-    # Java compares letter by letter, upper case and then lower: both Turkish i are an i to it.
+    """Return a key that is equal for names that Spark considers the same."""
+    # Java compares each letter in upper case, then in lower: both Turkish i equal i.
     return name.replace("\u0130", "i").upper().casefold()

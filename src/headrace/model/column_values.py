@@ -1,6 +1,6 @@
-"""How the values of an array become those of a kept type, exactly or not at all.
+"""Converts the values of an array to a supported type, exactly or not at all.
 
-Only values that can be seen count: what lies under a null or outside a slice is never judged.
+Only visible values count: what lies under a null or outside a slice is not checked.
 """
 
 from collections.abc import Collection, Iterable, Sequence
@@ -24,7 +24,7 @@ _SCALE_OF_ANY_INT = (
     19  # digits after the point that leave room for any int64, or uint64, before
 )
 
-# Not ArrowMemoryError: then the batch is not at fault.
+# Not ArrowMemoryError: that is not the batch's fault.
 _UNFIT = (
     pa.ArrowInvalid,
     pa.ArrowCapacityError,
@@ -34,14 +34,14 @@ _UNFIT = (
 
 
 def exact(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """Return `array` as one of `kind`, which is a kept type; the same one if it is already.
+    """Return `array` as a supported type, `kind`; unchanged if it has that type already.
 
-    Raise BadBatch if its type does not become `kind`, or if a value would change. Whether nulls
-    may stand where they stand is not judged here.
+    Raise BadBatch if its type does not convert to `kind`, or if a value would change. Nulls
+    are not checked here.
     """
     if array.type == kind:
         return array
-    # All of the type first: Arrow aborts the process on a union below a null struct.
+    # The whole type first: Arrow aborts the process on a union below a null struct.
     _check_type(array.type, kind, path)
     return _exact(array, kind, path)
 
@@ -62,24 +62,24 @@ def _exact(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 
 
 def other_type(found: str, kind: pa.DataType, path: str) -> BadBatch:
-    """Return the error for values that are of another family than the column."""
+    """Return the error for values of another family than the column's."""
     return BadBatch(
-        f"it is {said(found)}, the schema says {said(kind)}",
+        f"got {said(found)}, the schema expects {said(kind)}",
         column=path,
-        hint="Cast it before it is appended",
+        hint="Cast it before appending",
     )
 
 
 def _cast_number(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
-    """Cast where Arrow needs a step between, or does not see that a value would change."""
+    """Cast where Arrow needs an intermediate step, or would silently change a value."""
     if pa.types.is_float16(array.type):
         array = cast(array, pa.float32(), path)
     if pa.types.is_float32(kind):
-        # The nearest one: few values of Python or of a frame are float32 as they are.
+        # Round to the nearest: few values from Python or a data frame are exact float32.
         wide = cast(array, pa.float64(), path)
         found = cast(wide, kind, path)
         if pc.any(pc.and_(pc.is_inf(found), pc.is_finite(wide))).as_py():
-            raise unfit(kind, "a number is beyond its range", path)
+            raise unfit(kind, "a number is out of range", path)
         return found
     if pa.types.is_decimal(kind) and pa.types.is_integer(array.type):
         wide = pa.decimal128(DECIMAL_PRECISION_MAX, min(kind.scale, _SCALE_OF_ANY_INT))
@@ -96,22 +96,22 @@ def cast(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 
 
 def unfit(kind: pa.DataType, flaw: str, path: str) -> BadBatch:
-    """Return the error for a value that would not be the same in the column."""
+    """Return the error for a value that the column cannot hold exactly."""
     return BadBatch(
         f"a value does not fit {said(kind)}: {flaw}",
         column=path,
-        hint="Change the value, or take a column that holds it",
+        hint="Change the value, or use a column type that can hold it",
     )
 
 
 def check_nulls(array: pa.Array, field: pa.Field, path: str, absent: int = 0) -> None:
-    """Raise BadBatch if there is a null, also inside, where `field` allows none.
+    """Raise BadBatch for a null, nested ones too, where `field` is not nullable.
 
-    `absent` of them are null because the struct around them is.
+    `absent` nulls are not counted: there the enclosing struct is null.
     """
     if not field.nullable and (count := array.null_count - absent):
         raise BadBatch(
-            f"{count} of {len(array) - absent} values are null, and none may be",
+            f"{count} of {len(array) - absent} values are null, but it is not nullable",
             column=path,
             hint="Give every row a value",
         )
@@ -129,13 +129,13 @@ def check_nulls(array: pa.Array, field: pa.Field, path: str, absent: int = 0) ->
             check_nulls(part, child, inside(path, child.name), array.null_count)
 
 
-# Columns that are never null, or hold something that never is; and whether nothing within them
-# is to be looked at.
+# Columns that are not nullable or contain something that is not, each with a flag: nothing
+# nested needs a check.
 Required = tuple[tuple[int, pa.Field, bool], ...]
 
 
 def required_of(schema: pa.Schema) -> Required:
-    """Work out once what `check_required` looks at for each batch."""
+    """Compute once what `check_required` checks in each batch."""
     return tuple(
         (place, field, not _has_required(field.type))
         for place, field in enumerate(schema)
@@ -144,7 +144,7 @@ def required_of(schema: pa.Schema) -> Required:
 
 
 def check_required(batch: pa.RecordBatch, required: Required) -> None:
-    """Raise BadBatch if there is a null where none may be."""
+    """Raise BadBatch for a null in something that is not nullable."""
     for place, field, is_flat in required:
         column = batch.column(place)
         if column.null_count or not is_flat:
@@ -157,47 +157,47 @@ def check_names(
     path: str = "",
     required: Collection[str] = (),
 ) -> None:
-    """Raise BadBatch unless both are the same names, each once, in any order.
+    """Raise BadBatch unless both have the same names, each once, in any order.
 
-    `required`: those of them that may not be null.
+    `required` are the names that are not nullable.
     """
     known = list(expected)
     given, wanted = frozenset(found), frozenset(known)
     missing = [name for name in known if name not in given]
     unknown = [name for name in found if name not in wanted]
     if missing:
-        hint = _nearest("the batch has", missing[0], unknown) or "Add it to every row"
-        flaw = "missing and not nullable" if missing[0] in required else "it is missing"
+        hint = _nearest("batch", missing[0], unknown) or "Add it to every row"
+        flaw = "missing and not nullable" if missing[0] in required else "missing"
         raise BadBatch(flaw, column=inside(path, missing[0]), hint=hint)
     if unknown:
-        hint = _nearest("the schema has", unknown[0], known) or "Leave it out, or add it first"
+        hint = _nearest("schema", unknown[0], known) or "Omit it, or add it to the schema"
         flaw = "the schema has no such column"
         raise BadBatch(flaw, column=inside(path, said(unknown[0])), hint=hint)
     if len(found) != len(known):
         name = next(name for name in known if found.count(name) > 1)
-        raise BadBatch("it is there twice", column=inside(path, name), hint="Leave one out")
+        raise BadBatch("appears twice", column=inside(path, name), hint="Remove one")
 
 
 def names_of(fields: Iterable[pa.Field], path: str = "") -> list[str]:
-    """Return the names that a batch gives to its columns, or to the fields of a struct."""
+    """Return the names of a batch's columns, or of the fields of a struct."""
     try:
         return [str(field.name) for field in fields]
     except UnicodeDecodeError:
-        flaw = "the name of a column is not UTF-8"
-        raise BadBatch(flaw, column=path, hint="Name it as the schema does") from None
+        flaw = "a column name is not valid UTF-8"
+        raise BadBatch(flaw, column=path, hint="Use the name from the schema") from None
 
 
 def _nearest(where: str, name: str, others: Sequence[str]) -> str:
     folded = {other.casefold(): other for other in others}
     near = get_close_matches(name.casefold(), folded, n=1)
-    return f"Is it what {where} as {said(folded[near[0]])!r}?" if near else ""
+    return f"Is it {said(folded[near[0]])!r} in the {where}?" if near else ""
 
 
 def _check_type(found: pa.DataType, kind: pa.DataType, path: str) -> None:
     try:
         Walk(is_input=True).kind(found, path)
     except BadSchema as error:
-        flaw = f"it is {said(found)}, which cannot be kept, where the schema says {said(kind)}"
+        flaw = f"got {said(found)}, which is not supported; the schema expects {said(kind)}"
         raise BadBatch(flaw, column=error.column, hint=error.hint) from error
 
 
@@ -205,13 +205,13 @@ def _decoded(array: pa.Array, path: str) -> pa.Array:
     try:
         return array.dictionary_decode()
     except _UNFIT as error:
-        flaw = f"its dictionary cannot be undone: {error}"
+        flaw = f"the dictionary cannot be decoded: {error}"
         raise BadBatch(flaw, column=path, hint="Append fewer rows at once") from error
 
 
 def _exact_struct(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     names = names_of(array.type, path)
-    is_known = all(kind.get_field_index(name) >= 0 for name in names)  # no name is mistyped
+    is_known = all(kind.get_field_index(name) >= 0 for name in names)  # no mistyped name
     absent = [each for each in kind if is_known and each.nullable and each.name not in names]
     required = [each.name for each in kind if not each.nullable]
     check_names([*names, *(each.name for each in absent)], names_of(kind), path, required)
@@ -234,7 +234,7 @@ def _exact_map(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
     entries = map_as_list(array)
     keys, values = entries.flatten().flatten()
     keys = _exact(keys, kind.key_type, f"{path}{{key}}")
-    check_nulls(keys, kind.key_field, f"{path}{{key}}")  # Arrow makes no such map
+    check_nulls(keys, kind.key_field, f"{path}{{key}}")  # Arrow cannot build such a map
     return pa.MapArray.from_arrays(
         _offsets(entries, path),
         keys,
@@ -245,7 +245,7 @@ def _exact_map(array: pa.Array, kind: pa.DataType, path: str) -> pa.Array:
 
 
 def map_as_list(array: pa.Array) -> pa.Array:
-    """Return the same memory as lists of structs: kernels take no maps, `view` not all."""
+    """Return the same memory as lists of structs: kernels reject maps, `view` some of them."""
     entries = array.values
     return pa.Array.from_buffers(
         pa.list_(pa.field("entries", entries.type)),
@@ -264,7 +264,7 @@ _NESTED = (
 
 
 def _offsets(array: pa.Array, path: str) -> pa.Array:
-    """Return where the lists of `array` begin in its flattened elements."""
+    """Return where the lists of `array` start in its flattened elements."""
     lengths = pc.fill_null(pc.list_value_length(array), 0).cast(pa.int64())
     ends = pc.cumulative_sum(lengths)
     return cast(pa.concat_arrays([pa.array([0], pa.int64()), ends]), pa.int32(), path)
@@ -275,7 +275,7 @@ def _mask(array: pa.Array) -> pa.Array | None:
 
 
 def _has_required(kind: pa.DataType) -> bool:
-    """Say whether something within `kind` may not be null."""
+    """Say whether something nested in `kind` is not nullable."""
     if pa.types.is_map(kind):
         return True  # its keys
     if not (pa.types.is_list(kind) or pa.types.is_struct(kind)):

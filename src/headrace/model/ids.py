@@ -1,4 +1,4 @@
-"""The numbers that must not be swapped, each with a type of its own."""
+"""Numbers that must not be mixed up, each with its own type."""
 
 from dataclasses import dataclass
 from typing import NewType
@@ -10,20 +10,22 @@ Revision = NewType("Revision", int)  # of metadata: see `model.revisions`
 GroupId = NewType("GroupId", int)  # 0 is the metadata group, 1.. are the shards
 ReplicaId = NewType("ReplicaId", int)  # a replica's place among the voters, from 0
 
-KEEP_NEXT = Offset(-1)  # in StoreCursor: leave the cursor where it is by then
-OP_MAX = Op(2**63 - 1)  # stands for an end that nobody knows
-STARTS_MAX = 32  # of its newest starts, that a replica with peers keeps and names
+KEEP_NEXT = Offset(
+    -1
+)  # in StoreCursor: keep the offset that the cursor has when this is applied
+OP_MAX = Op(2**63 - 1)  # stands for an unknown end
+STARTS_MAX = 32  # the newest starts that a replica with peers keeps and reports
 CLUSTER_ID_SIZE = 16
 WRITER_SIZE = 16
-# How a writer of one transaction begins; any other one may come back for another.
+# Prefix of a writer of a single transaction; other writers may publish more.
 ONCE = b"once"
 
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whose directory this is. A file that says otherwise is in the wrong place."""
+    """The owner of a directory. A file with another identity is misplaced."""
 
-    cluster: bytes  # 16 random bytes, made once with the cluster
+    cluster: bytes  # 16 random bytes, created with the cluster
     group: GroupId
     replica: ReplicaId
     replica_count: int
@@ -36,10 +38,10 @@ class Identity:
 
     @property
     def is_solo(self) -> bool:
-        """One replica: what is durable is committed, and no peer can repair anything."""
+        """A single replica: what is durable is committed, and no peer can repair it."""
         return self.replica_count == 1
 
 
 def is_once(writer: bytes) -> bool:
-    """Tell whether a writer publishes one transaction, and is forgotten after a while."""
+    """Say whether a writer publishes a single transaction, and is forgotten after a while."""
     return writer.startswith(ONCE)

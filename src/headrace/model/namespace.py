@@ -1,4 +1,4 @@
-"""What streams, topics and partitions are called: `shop/orders`, and a number.
+"""Names and ids of streams, topics and partitions: `shop/orders`, and a number.
 
     namespace := zeros  stream_id:stream_bits  topic_id:topic_bits  partition_id:partition_bits
 
@@ -14,14 +14,14 @@ from headrace.errors import BadName
 StreamId = NewType("StreamId", int)  # from 0; reused after a deletion
 TopicId = NewType("TopicId", int)  # from 0 within its stream; reused after a deletion
 PartitionId = NewType("PartitionId", int)  # dense from 0 within its topic
-# Says where, not when: ids are reused, so only (namespace, created) is never the same again.
+# Ids are reused, so only (namespace, created) is unique over time.
 Namespace = NewType("Namespace", int)
 
 NAMESPACE_BITS: Final = 64  # the field of an entry's header
 
 
 class PartitionKey(NamedTuple):
-    """The three ids behind a namespace. They sort as their namespaces do."""
+    """The three ids of a namespace. Keys sort like their namespaces."""
 
     stream_id: StreamId
     topic_id: TopicId
@@ -30,7 +30,7 @@ class PartitionKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class NamespaceLayout:
-    """How many bits each id has. Ids are checked against the maxima before they come here."""
+    """The width of each id in bits. Callers check ids against the maxima first."""
 
     stream_bits: int
     topic_bits: int
@@ -69,11 +69,11 @@ class NamespaceLayout:
         return Namespace(topic << self.partition_bits | partition_id)
 
     def holds(self, number: int) -> bool:
-        """Say whether `number`, from anywhere, has only bits that a namespace has here."""
+        """Say whether an untrusted `number` fits the bits of a namespace."""
         return 0 <= number < 1 << self.bits
 
     def unpack(self, namespace: Namespace) -> PartitionKey:
-        """Return the ids that `pack` was given."""
+        """Return the ids of a namespace: the inverse of `pack`."""
         assert self.holds(namespace)
         topic = namespace >> self.partition_bits
         return PartitionKey(
@@ -83,17 +83,17 @@ class NamespaceLayout:
         )
 
 
-NAME_SIZE_MAX: Final = 64  # fits a file name with room for what others put around it
-DEFAULT_STREAM: Final = "default"  # always there: plain `orders` is `default/orders`
+NAME_SIZE_MAX: Final = 64  # fits a file name, with room for prefixes and suffixes
+DEFAULT_STREAM: Final = "default"  # always exists: plain `orders` is `default/orders`
 
-# ASCII alone: no two names look the same, and none is a path, an option or a hidden file.
+# ASCII only: no two names look alike, and none is a path, an option or a hidden file.
 _NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{NAME_SIZE_MAX - 1}}}")
 _SEPARATOR = "/"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicName:
-    """A topic as users write it, with its stream said."""
+    """A topic with its stream, as users write it."""
 
     stream: str
     topic: str
@@ -103,12 +103,12 @@ class TopicName:
 
 
 def is_name(text: str) -> bool:
-    """Say whether a stream, a topic or an option may be called `text`."""
+    """Say whether `text` is a valid name for a stream, a topic or an option."""
     return _NAME.fullmatch(text) is not None
 
 
 def check_name(what: str, text: str) -> str:
-    """Return `text`, or raise BadName; `what` is the word for it in the message."""
+    """Return `text`, or raise BadName; the message calls it a `what`."""
     if not is_name(text):
         raise BadName(what, text)
     return text

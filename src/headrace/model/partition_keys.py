@@ -1,4 +1,4 @@
-"""Which partition a row with a key belongs to: equal in every client, whatever its language.
+"""The partition of a row by its key: the same in every client and language.
 
     partition := CRC-32 of the key's bytes  mod  the count of partitions
 
@@ -9,7 +9,7 @@
     float                    f64, little-endian: one NaN (0x7ff8 and zeros), and no -0.0
     decimal                  i128, little-endian: the digits without their point
 
-Widening a number keeps its bytes. Adding partitions moves keys: rows that are there stay.
+Widening a number keeps its bytes. Adding partitions moves keys; existing rows stay.
 """
 
 import math
@@ -37,12 +37,12 @@ def check_key(schema: pa.Schema, name: str) -> None:
     """Raise BadSchema unless column `name` of `schema` may be a topic's key."""
     if name not in schema.names:
         hint = f"The columns are {said(', '.join(schema.names))}"
-        raise BadSchema(name, "the key is no column of the schema", hint=hint)
+        raise BadSchema(name, "the key is not a column of the schema", hint=hint)
     _bytes_of(schema.field(name).type, name)
 
 
 def partitions_of(keys: pa.Array, count: int, name: str = "") -> pa.Array:
-    """Return the partition of each key as int32; `name` is the column's, for an error."""
+    """Return the partition of each key as int32; errors name the column `name`."""
     assert count >= 1
     to_bytes = _bytes_of(keys.type, name)
     encoded = _plain(keys).dictionary_encode()
@@ -52,7 +52,7 @@ def partitions_of(keys: pa.Array, count: int, name: str = "") -> pa.Array:
 
 
 def _plain(keys: pa.Array) -> pa.Array:
-    """Return dates and times as the numbers they are."""
+    """Return dates and times as plain integers."""
     if types.is_date32(keys.type):
         return keys.view(pa.int32())
     return keys.view(pa.int64()) if types.is_timestamp(keys.type) else keys
@@ -63,7 +63,7 @@ def _bytes_of(kind: pa.DataType, name: str) -> _ToBytes:
         if is_one(kind):
             return to_bytes
     raise BadSchema(
-        name, f"{said(kind)} is no type of a key", hint="Take a column of plain values"
+        name, f"{said(kind)} is not a valid key type", hint="Use a column of scalar values"
     )
 
 

@@ -1,7 +1,7 @@
-"""From what was appended to rows as readers see them.
+"""From appended batches to rows as readers see them.
 
-Before the user's columns stand `_partition`, `_offset` and `_timestamp`; rows of an older
-schema version are shown in a newer one, and only columns that were asked for are given.
+`_partition`, `_offset` and `_timestamp` precede the user's columns; rows of an older schema
+version are shown in the newer one, and only requested columns are returned.
 """
 
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ from headrace.model.column_types import said
 from headrace.model.schema import SYSTEM_FIELDS, upgrade
 
 _PARTITION, _OFFSET, _TIMESTAMP = SYSTEM_FIELDS
-# Where a column comes from that is none of the user's.
+# Sources of the system columns.
 _FROM_PARTITION: Final = -1
 _FROM_OFFSET: Final = -2
 _FROM_TIMESTAMP: Final = -3
@@ -31,22 +31,22 @@ _SYSTEM_SOURCES: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Projection:
-    """What rows shall look like."""
+    """The columns in which rows are returned."""
 
-    user: pa.Schema  # all columns of the version in which rows are shown
+    user: pa.Schema  # all columns of the target version
     schema: pa.Schema  # of the answer
-    sources: tuple[int, ...]  # of its columns: the user's by number, or one of the system's
+    sources: tuple[int, ...]  # per column: the index of a user column, or a system source
 
     @classmethod
     def of(cls, user: pa.Schema, columns: Sequence[str] | None) -> "Projection":
-        """Return all columns of a version, the system's first, or just those asked for."""
+        """Return a projection on all columns, the system's first, or on those requested."""
         whole = pa.schema([*SYSTEM_FIELDS, *user])
         if columns is None:
             return cls(user, whole, _sources(user, whole))
         if not columns or len(set(columns)) < len(columns):
             raise BadRequest(
-                "no columns" if not columns else "a column is asked for twice",
-                hint="Name each one once, or leave columns out for all",
+                "no columns" if not columns else "a column is listed twice",
+                hint="List each column once, or omit columns to get all",
             )
         for name in columns:
             if name not in whole.names:
@@ -54,7 +54,7 @@ class Projection:
                 hint = (
                     f"Is it {near[0]!r}?"
                     if near
-                    else f"There are {said(', '.join(whole.names))}"
+                    else f"The columns are {said(', '.join(whole.names))}"
                 )
                 raise BadRequest(f"there is no column {said(name)!r}", hint=hint)
         chosen = pa.schema([whole.field(name) for name in columns])
@@ -70,7 +70,7 @@ def _sources(user: pa.Schema, chosen: pa.Schema) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class RowPlace:
-    """Where the rows of an entry are in their partition."""
+    """The place of an entry's rows in their partition."""
 
     partition_id: int
     first: int
@@ -78,7 +78,7 @@ class RowPlace:
 
 
 def placed(rows: pa.RecordBatch, place: RowPlace, shape: Projection) -> pa.RecordBatch:
-    """Return user's rows of the shape's version, in that shape."""
+    """Return the user's rows, already of the shape's version, in that shape."""
     count = rows.num_rows
     columns = [
         rows.column(source) if source >= 0 else _system(source, place, count)
@@ -95,15 +95,15 @@ def read_entry(
     shape: Projection,
     known: Layout | None = None,
 ) -> pa.RecordBatch:
-    """Return the rows of one entry, whose bytes are of `schema`. BadBatch if they are not.
+    """Return the rows of one entry with `schema`. BadBatch if the bytes do not match it.
 
-    `known` is the layout of `schema`, where the caller has it already.
+    `known` is the layout of `schema`, if the caller has it.
     """
     return placed(upgrade(decode(body, schema, row_count, known), shape.user), place, shape)
 
 
 def cut(rows: pa.RecordBatch, first: int, start: int, end: int | None) -> pa.RecordBatch:
-    """Return those of the rows from offset `first` on that are in `start` to before `end`."""
+    """Return the rows from `start` to `end` (exclusive); `first` is the first row's offset."""
     last = first + rows.num_rows
     start, end = max(start, first), last if end is None else min(end, last)
     if (start, end) == (first, last):
@@ -126,7 +126,7 @@ def _partition(partition_id: int, count: int) -> pa.Array:
 
 
 def _constant(field: pa.Field, value: int, count: int) -> pa.Array:
-    """Return a column of one value: its bytes, as often as there are rows."""
+    """Return a column that repeats one value."""
     width = field.type.bit_width // 8
     data = value.to_bytes(width, "little", signed=True) * count
     return pa.Array.from_buffers(field.type, count, [None, pa.py_buffer(data)])

@@ -1,17 +1,17 @@
-"""What somebody wants in a group's log: the part of an entry that its proposer chooses."""
+"""A proposal for a group's log: the part of an entry that its proposer chooses."""
 
 from typing import Final, NamedTuple
 
 Buffer = bytes | bytearray | memoryview
-NO_WRITER: Final = bytes(16)  # of what a node asks of itself
+NO_WRITER: Final = bytes(16)  # of a node's own proposals
 
 
 class EntryProposal(NamedTuple):
-    """An entry before it has its place. A tuple: one is made for each append."""
+    """An entry before it has a position. A tuple, as each append creates one."""
 
     operation: int
     body: Buffer = b""
-    body_checksum: bytes = b""  # empty: nobody has hashed the body yet
+    body_checksum: bytes = b""  # empty: not computed yet
     writer: bytes = NO_WRITER
     version: int = 0
     namespace: int = 0

@@ -1,8 +1,8 @@
-"""What became of an operation, once for all: machine, wire and client use these very values.
+"""Results of operations, shared by machine, wire and client.
 
-The standard library alone: executors of Spark load it. Values that stand within others are
-tuples, which is how files and frames hold them: one array of exactly these fields, in this
-order. `kind` is the number of a result's message in docs/protocol.md.
+Uses the standard library only, as Spark executors load it. Nested values are tuples, as files
+and frames store them: one array of exactly these fields, in this order. `kind` is the number
+of a result's message in docs/protocol.md.
 """
 
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from headrace.model.namespace import Namespace
 
 
 class Receipt(NamedTuple):
-    """What a stage holds: the answer to its last Stage, and what Publish asks for."""
+    """The content of a stage: the answer to its last Stage, and the argument of Publish."""
 
     stage_id: bytes
     op_count: int
@@ -22,7 +22,7 @@ class Receipt(NamedTuple):
 
 
 class PartitionRange(NamedTuple):
-    """Rows of one partition, `start` to before `end`."""
+    """Rows of one partition, from `start` to `end` (exclusive)."""
 
     namespace: Namespace
     start: Offset
@@ -30,7 +30,7 @@ class PartitionRange(NamedTuple):
 
 
 class StoredCursor(NamedTuple):
-    """Where a consumer group reads on in one partition."""
+    """The next offset of a consumer group in one partition."""
 
     group: str
     next: Offset
@@ -47,25 +47,25 @@ class Hold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FetchedPiece:
-    """Rows in the body, one after the other, each beginning at a multiple of 64.
+    """A piece of the body; each piece starts at a multiple of 64.
 
-    `is_entry`: one Arrow message as it was appended, in schema `schema_id`, with none of the
-    system's columns, maybe beginning before `start` or ending behind `end`. Otherwise the
-    columns that were asked for, in the version that was asked for.
+    `is_entry`: one Arrow message as it was appended, in schema `schema_id`, without system
+    columns; it may start before `start` or end after `end`. Otherwise the requested columns in
+    the requested version.
     """
 
     is_entry: bool
     first: int
     row_count: int
-    timestamp: int  # of the entry; 0 where rows bring their own
+    timestamp: int  # of the entry; 0 if the rows have their own
     schema_id: int
     size: int
-    checksum: bytes = b""  # xxh3-128 of these bytes, of an entry the producer's; empty: none
+    checksum: bytes = b""  # xxh3-128 of these bytes; for an entry, the producer's; empty: none
 
 
 @dataclass(frozen=True, slots=True)
 class AppendResult:
-    """The rows have these offsets: given now, or by an earlier try."""
+    """The rows have these offsets, assigned now or by an earlier attempt."""
 
     kind: ClassVar[int] = 49
     start: Offset
@@ -75,7 +75,7 @@ class AppendResult:
 
 @dataclass(frozen=True, slots=True)
 class StageResult:
-    """The stage holds this, the batch included."""
+    """The stage's content, including this batch."""
 
     kind: ClassVar[int] = 51
     receipt: Receipt
@@ -84,17 +84,17 @@ class StageResult:
 
 @dataclass(frozen=True, slots=True)
 class PublishResult:
-    """The rows of all stages have offsets: given now, or by an earlier try."""
+    """The rows of all stages have offsets, assigned now or by an earlier attempt."""
 
     kind: ClassVar[int] = 53
     ranges: tuple[PartitionRange, ...]  # one for each partition, by their first rows
     repeated: bool
-    same: bool  # False: the earlier try had other content, which is what counts
+    same: bool  # False: the earlier attempt had different content, which stands
 
 
 @dataclass(frozen=True, slots=True)
 class DiscardResult:
-    """So many stages were there and are gone."""
+    """The number of stages that were discarded."""
 
     kind: ClassVar[int] = 55
     count: int
@@ -102,7 +102,7 @@ class DiscardResult:
 
 @dataclass(frozen=True, slots=True)
 class TrimResult:
-    """`first` is the first row retained; `holds` are groups, and what they hold on to."""
+    """`first` is the first row retained; `holds` are groups and what they hold."""
 
     kind: ClassVar[int] = 58
     first: Offset
@@ -111,7 +111,7 @@ class TrimResult:
 
 @dataclass(frozen=True, slots=True)
 class CursorStored:
-    """The group reads `next` next."""
+    """The group continues at `next`."""
 
     kind: ClassVar[int] = 65
     next: Offset
@@ -119,6 +119,6 @@ class CursorStored:
 
 @dataclass(frozen=True, slots=True)
 class CursorDeleted:
-    """The group has no cursor in this partition any more."""
+    """The group no longer has a cursor in this partition."""
 
     kind: ClassVar[int] = 67

@@ -1,4 +1,4 @@
-"""A digest of rows by their values: equal on every replica, whatever file or batch they lie in.
+"""A digest of rows by value: equal on every replica, whatever their files and batches.
 
     digest := xxh3-128 of  "headrace rows 1"  row_count:u64  column_count:u32  column*
     column := name_size:u32  name  type_size:u32  type  node:16s
@@ -6,15 +6,15 @@
     nulls, lengths, values := xxh3-128 of a stream
 
 A column is a tree of nodes as in Arrow: a list has one child, a map one of two fields, a struct
-one for each field. The streams are little-endian and know no batches:
+one for each field. The streams are little-endian and independent of batches:
 
-    nulls    u64  the place of each null, counted from the first row
+    nulls    u64  the index of each null, counted from the first row
     lengths  i32  of each slot of a string, binary, list or map; 0 for a null
     values        the bytes of each slot: a bool as one byte, a float with one NaN and no -0.0,
-                  a null as zeros or as nothing, as its type is fixed or not
+                  a null as zeros if its type is fixed-width, else nothing
 
 A list under a null has no children; a field under a null struct is null. Types are written as
-`type_text` has them: names of list items, nullability and metadata are no part of the rows.
+`type_text` returns them: names of list items, nullability and metadata do not count.
 """
 
 import json
@@ -38,7 +38,7 @@ _COUNTS = struct.Struct("<QI")
 _LENGTH = struct.Struct("<Q")
 _SIZE = struct.Struct("<I")
 _OFFSET = struct.Struct("<i")
-# What kernels make of a piece stays in the processor's cache until it is hashed.
+# The kernels' output for a piece stays in the CPU cache until it is hashed.
 _PIECE_ROWS: Final = 64 * 1024
 
 _FIXED: Final = {
@@ -55,7 +55,7 @@ _PLAIN: Final = _FIXED | _FLOAT | _BYTES | {pa.bool_(): "bool"}
 
 
 class RowDigest:
-    """The digest of rows that come one batch after another."""
+    """The digest of rows that arrive batch by batch."""
 
     def __init__(self, schema: pa.Schema) -> None:
         self._schema = schema
@@ -64,7 +64,7 @@ class RowDigest:
         self._row_count = 0
 
     def update(self, batch: pa.RecordBatch) -> None:
-        """Add the rows of `batch`; its columns are those of the schema, in name and type."""
+        """Add the rows of `batch`, whose columns match the schema in name and type."""
         if not batch.schema.equals(self._schema):
             self._refuse_others(batch.schema)
         for node, column in zip(self._columns, batch.columns, strict=True):
@@ -96,7 +96,7 @@ class RowDigest:
 
 
 def type_text(kind: pa.DataType, path: str = "") -> str:
-    """Write a type the way digests have it, the same in every release of Arrow."""
+    """Return a type as digests spell it, the same in every release of Arrow."""
     if (plain := _PLAIN.get(kind)) is not None:
         return plain
     if types.is_decimal128(kind):
@@ -116,7 +116,7 @@ def type_text(kind: pa.DataType, path: str = "") -> str:
 
 
 class _Node:
-    """One array of a column's tree, as far as it came: its streams and its children."""
+    """One node of a column's tree so far: its streams and its children."""
 
     __slots__ = ("_take", "children", "kind", "length", "lengths", "nulls", "values")
 
@@ -148,7 +148,7 @@ class _Node:
 
 
 def _node(kind: pa.DataType) -> _Node:
-    """Make the tree of a type that has a `type_text`."""
+    """Build the tree of a type that has a `type_text`."""
     if types.is_struct(kind):
         return _Node(kind, _take_struct, *(_node(field.type) for field in kind))
     if types.is_list(kind):
@@ -164,7 +164,7 @@ def _take_fixed(node: _Node, array: pa.Array) -> None:
 
 
 def _take_float(node: _Node, array: pa.Array) -> None:
-    # Adding zero turns -0.0 into 0.0 and changes nothing else that is a number.
+    # Adding zero turns -0.0 into 0.0 and changes no other number.
     filled = pc.add(_without_nulls(array, 0.0), pa.scalar(0.0, node.kind))
     is_nan = pc.is_nan(filled)
     if pc.any(is_nan).as_py():
@@ -217,7 +217,7 @@ def _fixed_bytes(array: pa.Array, width: int) -> memoryview:
 
 
 def _bytes_of(array: pa.Array) -> memoryview:
-    """Return the bytes of all strings together, as they lie."""
+    """Return the bytes of all strings, concatenated."""
     _, offsets, data = array.buffers()
     first = _OFFSET.unpack_from(offsets, array.offset * _OFFSET.size)[0]
     last = _OFFSET.unpack_from(offsets, (array.offset + len(array)) * _OFFSET.size)[0]

@@ -1,6 +1,6 @@
-"""What schemas topics may have, how batches come to fit them, and how schemas may change.
+"""Valid schemas of topics, conversion of batches to them, and schema evolution.
 
-schema := an Arrow IPC schema message, canonical: no metadata, kept types only
+schema := an Arrow IPC schema message, canonical: no metadata, supported types only
 """
 
 from decimal import Decimal
@@ -22,37 +22,38 @@ from headrace.model.column_values import (
     required_of,
 )
 
-# In front of a user's columns in every segment and every answer.
+# They precede the user's columns in every segment and every answer.
 SYSTEM_FIELDS: Final[tuple[pa.Field, ...]] = (
     pa.field("_partition", pa.int32(), nullable=False),
     pa.field("_offset", pa.int64(), nullable=False),
     pa.field("_timestamp", TIMESTAMP, nullable=False),
 )
-RESERVED: Final = "_"  # names that begin so are ours, today's and later ones
+RESERVED: Final = "_"  # the prefix of names that Headrace uses, now and later
 
-SCHEMA_SIZE_MAX: Final = 256 * 1024  # what the metadata machine takes
+SCHEMA_SIZE_MAX: Final = 256 * 1024  # the limit of the metadata machine
 
 _WIDENING = (
     (pa.int8(), pa.int16(), pa.int32(), pa.int64()),
     (pa.float32(), pa.float64()),
 )
 _NEW_TOPIC = (
-    "A topic may gain nullable columns at its end and wider numbers; else make a new one"
+    "A topic may only gain nullable columns at its end and wider numbers; otherwise create "
+    "a new one"
 )
 
 
 def canonical(schema: pa.Schema) -> pa.Schema:
-    """Return `schema` as it is kept: no metadata, and each type as the one it becomes.
+    """Return `schema` as it is stored: no metadata, and only supported types.
 
-    Raise BadSchema, with the column's path, for what cannot be kept.
+    Raise BadSchema, with the column's path, for what is not supported.
     """
     if not len(schema):
-        raise BadSchema("", "the schema has no columns", hint="Give it at least one")
+        raise BadSchema("", "the schema has no columns", hint="Add at least one")
     fields = Walk().fields(schema)
     for field in fields:
         if field.name.startswith(RESERVED):
-            flaw = f"names that begin with {RESERVED!r} are reserved"
-            raise BadSchema(field.name, flaw, hint="Give it another name")
+            flaw = f"names that start with {RESERVED!r} are reserved"
+            raise BadSchema(field.name, flaw, hint="Rename it")
     return pa.schema(fields)
 
 
@@ -61,10 +62,10 @@ def conform(
 ) -> pa.RecordBatch:
     """Return `batch` with exactly the columns and types of `schema`, which is canonical.
 
-    Whoever decoded the batch has validated it. Columns may come in any order, and as any type
-    that becomes the schema's without a changed value; nothing is copied where types are equal.
-    Raise BadBatch, with the column's path, for everything else. `required` is what must be
-    there in `schema`, where the caller has it already.
+    The batch is validated already. Columns may have any order, and any type that converts to
+    the schema's without changing a value; equal types are not copied. Raise BadBatch, with the
+    column's path, for everything else. `required` is what `required_of(schema)` returns, if
+    the caller has it.
     """
     fitted = batch if batch.schema.equals(schema) else _fitted(batch, schema)
     check_required(fitted, required_of(schema) if required is None else required)
@@ -84,24 +85,22 @@ def _fitted(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def check_evolution(old: pa.Schema, new: pa.Schema) -> None:
-    """Raise BadSchema unless `new` may follow `old`. Both are canonical."""
+    """Raise BadSchema unless `old` may evolve to `new`. Both are canonical."""
     if new.equals(old):
-        raise BadSchema("", "nothing changes", hint="The topic has this very schema already")
+        raise BadSchema("", "nothing changes", hint="The topic already has this schema")
     _check_places(old, new)
     for before, after in zip(old, new, strict=False):
         _check_change(before, after)
     for added in list(new)[len(old) :]:
         if not added.nullable:
-            flaw = (
-                "it is new and not nullable, and the rows that are there have no value for it"
-            )
+            flaw = "new and not nullable, but existing rows have no value for it"
             raise BadSchema(added.name, flaw, hint=f"Make it nullable. {_NEW_TOPIC}")
 
 
 def upgrade(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of an older version of `schema` as one of `schema`.
+    """Convert a batch of an older version of `schema` to `schema`.
 
-    Columns that it lacks are null, numbers are widened, and the rest is not copied.
+    Missing columns become null, numbers are widened, and the rest is not copied.
     """
     if batch.schema.equals(schema, check_metadata=True):
         return batch
@@ -112,34 +111,36 @@ def upgrade(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def encode_schema(schema: pa.Schema) -> bytes:
-    """Return a canonical schema as bytes; the same ones for the same schema."""
+    """Return a canonical schema as bytes, always the same for the same schema."""
     _check_canonical(schema)
     data: bytes = schema.serialize().to_pybytes()
     if len(data) > SCHEMA_SIZE_MAX:
-        flaw = f"the schema has {len(data)} bytes, and at most {SCHEMA_SIZE_MAX} are kept"
+        flaw = f"the schema has {len(data)} bytes, the limit is {SCHEMA_SIZE_MAX}"
         raise BadSchema("", flaw, hint="Use fewer columns or shorter names")
     return data
 
 
 def decode_schema(data: bytes) -> pa.Schema:
-    """Return the schema that `encode_schema` was given, or raise BadSchema."""
+    """Return the schema that `encode_schema` encoded, or raise BadSchema."""
     if len(data) > SCHEMA_SIZE_MAX:
-        raise BadSchema("", f"{len(data)} bytes are no schema: {SCHEMA_SIZE_MAX} at most")
+        raise BadSchema(
+            "", f"{len(data)} bytes are too many for a schema, the limit is {SCHEMA_SIZE_MAX}"
+        )
     reader = pa.BufferReader(data)
     try:
         schema = pa.ipc.read_schema(reader)
     except (pa.ArrowException, OSError, ValueError, TypeError) as error:
-        raise BadSchema("", f"these bytes are no schema: {said(error)}") from error
+        raise BadSchema("", f"not a valid schema: {said(error)}") from error
     if (rest := len(data) - reader.tell()) != 0:
-        raise BadSchema("", f"{rest} bytes follow the schema")
+        raise BadSchema("", f"{rest} extra bytes follow the schema")
     _check_canonical(schema)
     return schema
 
 
 def check_sealable(schema: pa.Schema) -> None:
-    """Raise BadSchema unless rows of `schema` come back from Parquet as they were.
+    """Raise BadSchema unless rows of `schema` round-trip through Parquet.
 
-    Tried without rows and with few: values, nulls and empty lists wherever they may stand.
+    Tries no rows and a few rows, with values, nulls and empty lists wherever allowed.
     """
     samples = pa.table([_samples(field) for field in schema], schema=schema)
     for table in (samples.slice(0, 0), samples):
@@ -147,23 +148,23 @@ def check_sealable(schema: pa.Schema) -> None:
             continue
         flaws = ((name, _parquet_flaw(table.select([name]))) for name in schema.names)
         column, flaw = next((each for each in flaws if each[1]), ("", flaw))
-        raise BadSchema(column, flaw, hint="Use another type for it")
+        raise BadSchema(column, flaw, hint="Use another type")
 
 
 def _check_canonical(schema: pa.Schema) -> None:
-    # Also other names of list elements, and another byte order, which types do not show.
+    # Also catches names of list elements and byte order, which types do not show.
     if not canonical(schema).equals(schema, check_metadata=True):
-        raise BadSchema("", "the schema is not as it is kept", hint="Make it canonical first")
+        raise BadSchema("", "the schema is not canonical", hint="Make it canonical first")
 
 
 def _check_places(old: pa.Schema, new: pa.Schema) -> None:
     names = frozenset(new.names)
     for name in old.names:
         if name not in names:
-            raise BadSchema(name, "it is gone", hint=_NEW_TOPIC)
+            raise BadSchema(name, "missing from the new schema", hint=_NEW_TOPIC)
     for before, after in zip(old.names, new.names, strict=False):
         if before != after:
-            flaw = f"it stands where {before!r} stood"
+            flaw = f"takes the place of {before!r}"
             raise BadSchema(after, flaw, hint=_NEW_TOPIC)
 
 
@@ -172,7 +173,7 @@ def _check_change(before: pa.Field, after: pa.Field) -> None:
         flaw = f"{said(before.type)} cannot become {said(after.type)}"
         raise BadSchema(before.name, flaw, hint=_NEW_TOPIC)
     if before.nullable and not after.nullable:
-        raise BadSchema(before.name, "it was nullable and cannot cease to be", hint=_NEW_TOPIC)
+        raise BadSchema(before.name, "a nullable column must stay nullable", hint=_NEW_TOPIC)
 
 
 def _is_widened(before: pa.DataType, after: pa.DataType) -> bool:
@@ -189,7 +190,7 @@ def _upgraded(column: pa.Array | None, field: pa.Field, row_count: int) -> pa.Ar
         column = pa.nulls(row_count, field.type)
     elif column.type != field.type:
         if not _is_widened(column.type, field.type):
-            flaw = f"{said(column.type)} is of no older version, the schema says {field.type}"
+            flaw = f"{said(column.type)} does not widen to the schema's {field.type}"
             raise BadBatch(flaw, column=field.name)
         column = cast(column, field.type, field.name)
     check_nulls(column, field, field.name)
@@ -197,13 +198,13 @@ def _upgraded(column: pa.Array | None, field: pa.Field, row_count: int) -> pa.Ar
 
 
 def _samples(field: pa.Field) -> pa.Array:
-    """Return three values: a full one, one with as little as may be, and a null if allowed."""
+    """Return three values: a full one, a minimal one, and a null if allowed."""
     full = _full(field.type)
     last = None if field.nullable else full
     try:
         return pa.array([full, _least(field.type), last], field.type)
     except (pa.ArrowException, TypeError, ValueError) as error:
-        raise BadSchema(field.name, f"no value can be made for it: {said(error)}") from error
+        raise BadSchema(field.name, f"cannot create a sample value: {said(error)}") from error
 
 
 def _full(kind: pa.DataType) -> object:
@@ -226,7 +227,7 @@ def _least(kind: pa.DataType) -> object:
     return _full(kind)
 
 
-# Of the leaves, those for which 1 is no value.
+# Leaf types for which 1 is not a valid value.
 _FULL: dict[pa.DataType, object] = {
     pa.bool_(): True,
     pa.float32(): -0.5,
@@ -239,14 +240,14 @@ _FULL: dict[pa.DataType, object] = {
 def _parquet_flaw(table: pa.Table) -> str:
     sink = pa.BufferOutputStream()
     try:
-        # Without Arrow's own schema inside: other readers see no more than this.
+        # Without Arrow's own schema: other readers see just this.
         pq.write_table(
             table, sink, compression="zstd", write_page_checksum=True, store_schema=False
         )
         source = pa.BufferReader(sink.getvalue())
         found = pq.ParquetFile(source, page_checksum_verification=True).read(use_threads=False)
     except (pa.ArrowException, OSError) as error:
-        return f"Parquet does not take it: {said(error)}"
+        return f"Parquet cannot store it: {said(error)}"
     if not found.schema.equals(table.schema):
-        return f"it comes back from Parquet as {said(found.schema)}"
-    return "" if found.equals(table) else "it comes back from Parquet with other values"
+        return f"reads back from Parquet as {said(found.schema)}"
+    return "" if found.equals(table) else "reads back from Parquet with different values"

@@ -1,4 +1,4 @@
-"""How rows are spread: over partitions by their key, and over batches by their size."""
+"""Splits rows into partitions by key, and into batches by size."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from headrace.errors import BodyTooLarge
 from headrace.model import batch as bodies
 from headrace.model.partition_keys import partitions_of
 
-# Below, a batch may be weighed with what is around its rows: it takes 32 of them to fill a
-# body. Columns may share a buffer, so that the weight of many columns says little.
+# Smaller batches may be sized by their whole buffers: 32 of them fill a body. Columns may
+# share a buffer, so the total of many columns says little.
 _SMALL_SIZE: Final = 128 * 1024
 _FEW_COLUMNS: Final = 32
 BODY_SIZE: Final = 4 * 1024 * 1024  # of one batch, about: large enough to fill a disk's queue
@@ -29,7 +29,7 @@ class Parcel:
 
 
 def by_key(batch: pa.RecordBatch, key: str, count: int) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Give the rows of each partition, in the order that they have in `batch`."""
+    """Yield the rows of each partition, in the order of `batch`."""
     if count == 1:
         yield 0, batch
         return
@@ -46,7 +46,7 @@ def by_key(batch: pa.RecordBatch, key: str, count: int) -> Iterator[tuple[int, p
 
 
 def gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.RecordBatch]:
-    """Put small batches together until they have about `size` bytes; large ones stay alone."""
+    """Merge small batches up to about `size` bytes; large ones stay as they are."""
     held: list[pa.RecordBatch] = []
     held_size = 0
     for batch in batches:
@@ -64,9 +64,9 @@ def gathered(batches: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Record
 
 
 def about_size(batch: pa.RecordBatch) -> int:
-    """Return the bytes of a batch; of a small one's buffers, whatever else is in them.
+    """Return the bytes of a batch; for a small one, those of its whole buffers.
 
-    Arrow counts those of the rows alone anew each time, which takes longer than to hash them.
+    Arrow recounts the bytes of the rows alone each time, which is slower than hashing them.
     """
     size = int(batch.get_total_buffer_size())
     is_small = size <= _SMALL_SIZE and batch.num_columns <= _FEW_COLUMNS
@@ -79,7 +79,7 @@ def bodies_of(
     size: int = BODY_SIZE,
     known: bodies.Layout | None = None,
 ) -> Iterator[tuple[int, memoryview]]:
-    """Give a batch as bodies of about `size` bytes, each with the number of its rows.
+    """Yield a batch as bodies of about `size` bytes, each with its number of rows.
 
     Raise BodyTooLarge for a single row over `limit`.
     """
@@ -98,7 +98,7 @@ def bodies_of(
 def _cut(
     batch: pa.RecordBatch, limit: int, known: bodies.Layout, size: int
 ) -> Iterator[tuple[int, memoryview]]:
-    """Halve a batch of `size` until it fits: rows may be very unlike in size."""
+    """Halve a batch of `size` until it fits: rows may differ greatly in size."""
     half = batch.num_rows // 2
     if not half or size <= limit:
         body = memoryview(bodies.encode(batch, known, size))

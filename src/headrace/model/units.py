@@ -3,8 +3,8 @@
     duration := number unit      unit := us | ms | s | m | h | d
     size     := number [unit]    unit := B | KiB | MiB | GiB | TiB | KB | MB | GB | TB
 
-A number is whole, in ASCII digits; a size without a unit is in bytes. What is formatted is
-exact, and reads back as the same value.
+A number is whole, in ASCII digits; a size without a unit is in bytes. Formatting is exact
+and parses back to the same value.
 """
 
 import re
@@ -14,8 +14,8 @@ from typing import Final
 
 from headrace.errors import BadConfig
 
-NUMBER_MAX: Final = 2**63 - 1  # bytes or microseconds: what a signed word holds
-SHOWN_MAX: Final = 100  # characters of a bad text that a message repeats
+NUMBER_MAX: Final = 2**63 - 1  # bytes or microseconds: the range of an int64
+SHOWN_MAX: Final = 100  # characters of an invalid text that a message shows
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -34,7 +34,7 @@ DURATION_UNITS: Final[Mapping[str, int]] = {
     "us": 1,
 }
 
-# Nineteen digits reach past NUMBER_MAX: a longer number is never made into one.
+# Nineteen digits exceed NUMBER_MAX: longer numbers are not parsed.
 _QUANTITY = re.compile(r"([0-9]{1,19})([A-Za-z]*)", re.ASCII)
 
 
@@ -68,17 +68,17 @@ DAY: Final = Duration(DURATION_UNITS["d"])
 
 
 def parse_duration(text: str) -> Duration:
-    """Read `30s`. Raise BadConfig without a key: the caller knows which setting it is."""
+    """Parse `30s`. Raises BadConfig without a key, as the caller knows the setting."""
     return Duration(_parse(text, "duration", DURATION_UNITS, "30s, 5m or 7d"))
 
 
 def parse_size(text: str) -> int:
-    """Read `64MiB` as bytes. Raise BadConfig without a key, as `parse_duration` does."""
+    """Parse `64MiB` as bytes. Raises BadConfig without a key, as `parse_duration` does."""
     return _parse(text, "size", SIZE_UNITS, "64MiB or 1GB", bare=1)
 
 
 def format_duration(duration: Duration) -> str:
-    """Write a duration in the largest unit that keeps it exact."""
+    """Format a duration in the largest unit that is exact."""
     assert duration.us >= 0
     if not duration.us:
         return "0s"
@@ -87,7 +87,7 @@ def format_duration(duration: Duration) -> str:
 
 
 def format_size(size: int) -> str:
-    """Write a size exactly, in the fewest digits; binary units go before decimal ones."""
+    """Format a size exactly, in the fewest digits; prefers binary units."""
     assert size >= 0
     if not size:
         return "0B"
@@ -103,23 +103,21 @@ def _parse(
     match = _QUANTITY.fullmatch(text)
     if match is None:
         hint = _meant(text, units) or f"Write a whole number and a unit, such as {example}"
-        raise BadConfig("", f"{shown} is no {what}", hint=hint)
+        raise BadConfig("", f"{shown} is not a valid {what}", hint=hint)
     number, name = int(match.group(1)), match.group(2)
     unit = units.get(name, 0) if name else bare
     if not name and not bare:
-        raise BadConfig(
-            "", f"{shown} has no unit", hint=f"Write {number}s if seconds are meant"
-        )
+        raise BadConfig("", f"{shown} has no unit", hint=f"Write {number}s for seconds")
     if not unit:
         hint = _meant(text, units) or f"The units are {', '.join(reversed(list(units)))}"
-        raise BadConfig("", f"{shown} has no unit of a {what}", hint=hint)
+        raise BadConfig("", f"{shown} does not have a {what} unit", hint=hint)
     if number * unit > NUMBER_MAX:
-        raise BadConfig("", f"{shown} is too large for any {what}")
+        raise BadConfig("", f"{shown} is too large for a {what}")
     return number * unit
 
 
 def _meant(text: str, units: Mapping[str, int]) -> str:
-    """Ask whether it is the same in another case, or without blanks."""
+    """Suggest the same text in another case or without spaces."""
     match = _QUANTITY.fullmatch("".join(text[:SHOWN_MAX].split()))
     if match is None:
         return ""

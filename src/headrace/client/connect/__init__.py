@@ -1,1 +1,1 @@
-"""The seam to a node, remote or embedded, and retries. Start at `channel`."""
+"""Channels to a node, remote or embedded, and retries. Start at `channel`."""

@@ -1,4 +1,4 @@
-"""The seam between the client's core and whoever answers: a node far away, or one in here."""
+"""The seam between the client's core and a node, remote or in this process."""
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
@@ -28,8 +28,8 @@ from headrace.wire.write_messages import (
 _LOOKS: Final[frozenset[type[Request]]] = frozenset(
     {DescribeTopic, ListTopics, GetBounds, GetOffset, GetCursors, GetStatus, Fetch, Ping}
 )
-# Sent twice, they leave what they leave when sent once. Append is not among them: its repeats
-# are for the lane, which knows what else is under way.
+# Idempotent requests. Append is not one: the lane repeats it, as it knows what else is in
+# flight.
 REPEATABLE: Final[frozenset[type[Request]]] = _LOOKS | {
     StoreCursorRequest,
     StageRequest,
@@ -45,30 +45,30 @@ CHANGING: Final[frozenset[type[Request]]] = frozenset(get_args(Request)) - _LOOK
 
 
 class HolderEnded(ConnectionLost):
-    """The process through which a log was reached has ended: repeating is of no use."""
+    """The process through which a log was reached has ended: retrying is useless."""
 
-    hint = "Open the directory again: what was acknowledged is in it"
+    hint = "Open the directory again: everything acknowledged is in it"
 
 
-OnHead = Callable[[Reply], None]  # told an answer whose body is still coming
-# Told how a call ended. CancelledError: its loop ends, or someone cut it short.
+OnHead = Callable[[Reply], None]  # called with an answer whose body is still arriving
+# Called with the outcome of a call. CancelledError: its loop ended, or it was cancelled.
 Done = Callable[[Reply | BaseException], None]
 
 
 class Channel(Protocol):
-    """Carries requests to a node. All calls come from the loop it was made on."""
+    """Carries requests to a node. Use it only from the loop that created it."""
 
     @property
     def address(self) -> str:
-        """Where the node is, for people."""
+        """Where the node is, for display."""
 
     @property
     def body_size_max(self) -> int:
-        """The largest body that the node takes."""
+        """The largest body that the node accepts."""
 
     @property
     def cluster(self) -> bytes:
-        """Which log it is: no other has this id."""
+        """The unique id of the log."""
 
     async def call(
         self,
@@ -78,31 +78,31 @@ class Channel(Protocol):
         timeout: float,  # noqa: ASYNC109
         on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
-        """Ask once, and return the answer with its body.
+        """Send a request once, and return the answer with its body.
 
-        `on_head` may be told the answer as soon as it has come, while its body has not; what
-        comes after it may still be lost.
+        `on_head` may be called with the answer before its body has arrived; the body may still
+        be lost.
 
-        Unknown: it was sent, changes something, and no answer came. ConnectionLost, TimedOut:
-        it did not happen. Every other HeadraceError is the node's own answer.
+        Unknown: a changing request was sent, and no answer came. ConnectionLost, TimedOut: it
+        had no effect. Every other HeadraceError is the node's own answer.
         """
 
     def begin(
         self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
     ) -> Callable[[], object]:
-        """Ask once, and have `done` told what `call` would return, without the body, or raise.
+        """Send a request once; `done` gets what `call` would return (no body) or raise.
 
-        Called on the loop, on which `done` is told: once, and never before this has returned.
-        What is returned gives the call up: `done` is told nothing, or CancelledError. The
-        request may be under way all the same.
+        Call it on the loop, on which `done` is called: once, and never before this returns.
+        The returned function abandons the call: `done` is not called, or gets CancelledError.
+        The request may still be on its way.
         """
 
     async def close(self) -> None:
-        """End every open call, and let go of the node."""
+        """End every open call and disconnect from the node."""
 
 
 class PendingCall:
-    """One call that was begun. It is settled once, by whoever is the first."""
+    """A call in progress. The first to settle it wins."""
 
     __slots__ = ("_done", "_is_begun", "_loop", "_timer")
 
@@ -113,12 +113,12 @@ class PendingCall:
         self._timer = self._loop.call_at(deadline, lambda: self.settle(late()))
 
     def begun(self) -> Callable[[], object]:
-        """Note that `begin` returns now. What settled it meanwhile is told next."""
+        """Note that `begin` returns now. An outcome that came meanwhile is delivered next."""
         self._is_begun = True
         return self.cancel
 
     def settle(self, answer: Reply | BaseException) -> None:
-        """Tell an answer, if none was told yet."""
+        """Deliver an outcome, unless one was delivered already."""
         if not self._is_begun:
             self._loop.call_soon(self.settle, answer)
         elif (done := self._done) is not None:
@@ -126,7 +126,7 @@ class PendingCall:
             done(answer)
 
     def cancel(self) -> None:
-        """Tell nothing any more."""
+        """Deliver nothing from now on."""
         self._done = None
         self._timer.cancel()
 
@@ -134,7 +134,7 @@ class PendingCall:
 def begin_task(
     asking: Coroutine[object, object, tuple[Reply, Buffer]], done: Done
 ) -> Callable[[], object]:
-    """Begin what `call` returned as a task. See Channel.begin."""
+    """Run the coroutine of a `call` as a task. See Channel.begin."""
 
     def ended(task: asyncio.Task[tuple[Reply, Buffer]]) -> None:
         if task.cancelled():

@@ -1,4 +1,4 @@
-"""One connection to a node: the first words, and then requests and answers, many at once."""
+"""One connection to a node: the handshake, then many concurrent requests and answers."""
 
 import asyncio
 import secrets
@@ -51,12 +51,12 @@ from headrace.wire.read_messages import FetchReply, StoreCursorRequest
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.write_messages import AppendRequest, StageRequest
 
-# The node is told a little less than the caller's time, so that its own word comes in time.
+# The node gets slightly less time than the caller, so that its own answer comes in time.
 NODE_SHARE: Final = 0.95
-PING_AFTER: Final = 10.0  # seconds without a byte while an answer is awaited
-SILENCE_MAX: Final = 30.0  # then the node, or the way to it, is gone
-WRITE_BUFFER_SIZE: Final = 8 * 1024 * 1024  # two batches wait while the socket takes a third
-JOIN_SIZE_MAX: Final = 64 * 1024  # copying so little costs less than another call
+PING_AFTER: Final = 10.0  # seconds without a byte while waiting for an answer
+SILENCE_MAX: Final = 30.0  # then the node or the network is considered down
+WRITE_BUFFER_SIZE: Final = 8 * 1024 * 1024  # two batches wait while the socket sends a third
+JOIN_SIZE_MAX: Final = 64 * 1024  # copying this little is cheaper than another call
 ANOTHER_CLUSTER: Final = "another_cluster"  # the code of the refusal
 
 
@@ -65,16 +65,16 @@ _Word = TypeVar("_Word", Welcome, Accepted)
 
 @dataclass(slots=True)
 class _OpenCall:
-    """A request that was sent. It counts as open until its answer, even if nobody waits."""
+    """A request that was sent. It stays open until its answer, even if the caller gave up."""
 
     is_change: bool
-    answer: asyncio.Future[tuple[Message, Buffer]] | None  # of one that is awaited
-    pending: PendingCall | None = None  # of one that was begun
+    answer: asyncio.Future[tuple[Message, Buffer]] | None  # if it came from `call`
+    pending: PendingCall | None = None  # if it came from `begin`
     on_head: OnHead | None = None
-    head: Message | None = None  # the answer, whose body is still coming
+    head: Message | None = None  # the answer, while its body is still arriving
 
     def settle(self, message: Message, body: Buffer) -> None:
-        """Hand the answer over to whoever waits for it."""
+        """Deliver the answer to the caller."""
         if self.pending is not None:
             try:
                 self.pending.settle(_reply(message))
@@ -91,23 +91,23 @@ class _OpenCall:
 
 
 class ClientConnection(asyncio.BufferedProtocol):
-    """A protocol of asyncio. Used by the loop that made it."""
+    """An asyncio protocol. Used only by the loop that created it."""
 
     def __init__(self, address: str) -> None:
         self.address = address
-        self.body_size_max = 0  # the node says it
-        self.cluster = b""  # that the node is of; it says that, too
-        self.version = VERSION  # of the protocol, as the node chose it
-        self.error: HeadraceError | None = None  # why the connection is over
+        self.body_size_max = 0  # sent by the node
+        self.cluster = b""  # sent by the node
+        self.version = VERSION  # protocol version that the node chose
+        self.error: HeadraceError | None = None  # why the connection ended
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport | None = None
-        # We know what we asked for: a body is not moved, and its pages need not be cleared.
+        # The answers are to our own requests: bodies are not moved, and pages need no clearing.
         self._reader = FrameReader(reserved_size=BODY_SIZE_MAX, reserve=_reserve)
         self._open: dict[int, _OpenCall] = {}
         self._next_id = 1
         self._in_flight_max = 1
-        self._reserved = 0  # woken, about to send
-        self._waiting: deque[asyncio.Future[None]] = deque()  # for a turn, in order
+        self._reserved = 0  # woken and about to send
+        self._waiting: deque[asyncio.Future[None]] = deque()  # waiting to send, in order
         self._is_paused = False
         self._received_at = self._loop.time()
         self._watch: asyncio.TimerHandle | None = None
@@ -115,16 +115,16 @@ class ClientConnection(asyncio.BufferedProtocol):
     async def greet(
         self, token: bytes | None, release: str, deadline: float, cluster: bytes | None = None
     ) -> None:
-        """Exchange the first words. Raise Unauthorized or VersionUnknown, for good.
+        """Perform the handshake. Raise Unauthorized or VersionUnknown, which are final.
 
-        A node that is not of `cluster` is refused as well, and asked nothing more.
+        A node of another cluster than `cluster` is refused as well, and gets no request.
         """
         nonce = secrets.token_bytes(NONCE_SIZE)
         hello = Hello(VERSION_MIN, VERSION, release, nonce, needs_crc=False)
         welcome = await self._say(hello, Welcome, deadline)
         if not VERSION_MIN <= welcome.version <= VERSION:
             raise VersionUnknown(
-                f"{self.address} speaks version {welcome.version} of the protocol, "
+                f"{self.address} speaks protocol version {welcome.version}, "
                 f"this client speaks {VERSION_MIN} to {VERSION}",
                 hint="Use the same release on both sides",
             )
@@ -132,9 +132,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         if cluster is not None and welcome.cluster != cluster:
             raise Refused(
                 ANOTHER_CLUSTER,
-                f"{self.address} is a node of cluster {welcome.cluster.hex()} now; "
-                f"this log is of {cluster.hex()}",
-                hint="Connect anew",
+                f"{self.address} now belongs to cluster {welcome.cluster.hex()}; "
+                f"this log belongs to {cluster.hex()}",
+                hint="Connect again",
             )
         if welcome.needs_proof or token is not None:
             await self._prove(token, nonce, welcome, deadline)
@@ -147,16 +147,18 @@ class ClientConnection(asyncio.BufferedProtocol):
         self, token: bytes | None, nonce: bytes, welcome: Welcome, deadline: float
     ) -> None:
         if token is None:
-            hint = 'Give it one: headrace.connect(…, token="…")'
-            raise Unauthorized(f"{self.address} wants a token", hint=hint)
+            hint = 'Pass one: headrace.connect(…, token="…")'
+            raise Unauthorized(f"{self.address} requires a token", hint=hint)
         if not welcome.needs_proof:
             hint = "Check the address; if it is right, connect without a token"
-            raise Unauthorized(f"{self.address} asks for no token, so it has none", hint=hint)
+            raise Unauthorized(
+                f"{self.address} does not ask for a token, so it has none", hint=hint
+            )
         nonces = (nonce, welcome.nonce)
         mac = client_mac(token, *nonces, version=welcome.version)
         accepted = await self._say(TokenProof(mac), Accepted, deadline)
         if not matches(accepted.mac, node_mac(token, *nonces, version=welcome.version)):
-            hint = "Check the address: something else answers there"
+            hint = "Check the address: something else is answering there"
             raise Unauthorized(f"{self.address} does not know the token", hint=hint)
 
     async def _say(
@@ -178,7 +180,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         timeout: float,  # noqa: ASYNC109
         on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
-        """Ask once. See Channel.call."""
+        """Send a request once. See Channel.call."""
         self._refuse_if_too_new(request)
         deadline = self._loop.time() + timeout
         reply, rows = await self._exchange(request, body, deadline, on_head)
@@ -186,21 +188,21 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def is_free(self) -> bool:
-        """Tell whether a request would be sent at once."""
+        """Say whether a request would be sent at once."""
         is_open = self.error is None and self._transport is not None
         return is_open and not self._is_queueing and self._has_room()
 
     def begin(
         self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
     ) -> Callable[[], object]:
-        """Ask once, now: it is free. See Channel.begin."""
+        """Send a request once, at once: the connection is free. See Channel.begin."""
         is_change = type(request) in CHANGING
         call = PendingCall(done, deadline, lambda: self._late(request, is_change))
         try:
             self._refuse_if_too_new(request)
             remaining = deadline - self._loop.time()
             if remaining <= 0:
-                raise TimedOut(f"no time was left to ask {self.address}")
+                raise TimedOut(f"no time was left to send the request to {self.address}")
             deadline_ms = max(1, int(remaining * NODE_SHARE * 1_000))
             self._send(request, body, deadline_ms, _OpenCall(is_change, None, call))
         except HeadraceError as error:
@@ -208,7 +210,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         return call.begun()
 
     def _refuse_if_too_new(self, request: Request) -> None:
-        """Ask nothing that the version spoken does not have: the node would cut us off."""
+        """Refuse requests that the agreed version lacks: the node would disconnect us."""
         if self.version == VERSION:
             return
         what, since = "", VERSION_MIN
@@ -217,16 +219,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         elif isinstance(request, EraseDeleted):
             what, since = "erasing", ERASING_SINCE
         elif isinstance(request, StoreCursorRequest) and request.next == KEEP_NEXT:
-            what, since = "consumers that take over", CLAIMS_SINCE
+            what, since = "consumer takeover", CLAIMS_SINCE
         if self.version < since:
             raise VersionUnknown(
-                f"{self.address} speaks version {self.version} of the protocol, which has no "
-                f"{what}: {since} has",
-                hint="Run the node with this release, too",
+                f"{self.address} speaks protocol version {self.version}, which does not "
+                f"support {what}; version {since} does",
+                hint="Upgrade the node to this release",
             )
 
     def abort(self, error: HeadraceError) -> None:
-        """Cut the connection and end every open call; the first reason given is kept."""
+        """Close the connection and fail every open call; the first error is kept."""
         if self.error is None:
             self.error = error
         if self._watch is not None:
@@ -253,7 +255,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             await self._turn(deadline)
         remaining = deadline - self._loop.time()
         if remaining <= 0:
-            raise TimedOut(f"no time was left to ask {self.address}")
+            raise TimedOut(f"no time was left to send the request to {self.address}")
         answer: asyncio.Future[tuple[Message, Buffer]] = self._loop.create_future()
         deadline_ms = max(1, int(remaining * NODE_SHARE * 1_000))
         self._send(message, body, deadline_ms, _OpenCall(is_change, answer, on_head=on_head))
@@ -270,11 +272,13 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _send(
         self, message: Message, body: Sequence[Buffer], deadline_ms: int, call: _OpenCall
     ) -> None:
-        """Write a request. There is no await between a turn and this."""
+        """Write a request. No await may come between `_turn` and this."""
         if self.error is not None:
             raise _lost(self.error, is_change=False)
         assert self._transport is not None
-        if self._transport.is_closing():  # `connection_lost` comes in the loop's next turn
+        if (
+            self._transport.is_closing()
+        ):  # `connection_lost` is called in the loop's next iteration
             raise ConnectionLost(f"the connection to {self.address} was lost")
         has_crc = not (isinstance(message, AppendRequest | StageRequest) and message.checksum)
         pieces = encode_frame(message, self._next_id, body, deadline_ms, has_crc=has_crc)
@@ -289,7 +293,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._transport.write(memoryview(piece).cast("B"))
 
     async def _turn(self, deadline: float) -> None:
-        """Wait until a request may be sent. Whoever came first goes first."""
+        """Wait until a request may be sent, in order of arrival."""
         if self.error is not None:
             raise _lost(self.error, is_change=False)
         waiter = self._loop.create_future()
@@ -298,7 +302,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             async with asyncio.timeout_at(deadline):
                 await waiter
         except TimeoutError:
-            raise TimedOut(f"{self.address} was too busy to be asked in time") from None
+            raise TimedOut(f"{self.address} was too busy to take the request in time") from None
         finally:
             if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
                 self._reserved -= 1
@@ -309,7 +313,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     @property
     def _is_queueing(self) -> bool:
-        """Tell whether someone came before, and has not sent yet."""
+        """Say whether earlier requests are still waiting to be sent."""
         return bool(self._waiting or self._reserved)
 
     def _has_room(self) -> bool:
@@ -323,20 +327,20 @@ class ClientConnection(asyncio.BufferedProtocol):
                 waiter.set_result(None)
 
     def _look(self) -> None:
-        """Ping a node that owes an answer and says nothing; give up on it in the end."""
+        """Ping a node that owes an answer and is silent; eventually give up on it."""
         self._watch = self._loop.call_later(PING_AFTER, self._look)
         silence = self._loop.time() - self._received_at
         if not self._open or silence < PING_AFTER:
             return
         if silence >= SILENCE_MAX:
-            self.abort(ConnectionLost(f"{self.address} said nothing for {silence:.0f} s"))
+            self.abort(ConnectionLost(f"{self.address} sent nothing for {silence:.0f} s"))
             return
         with suppress(ConnectionLost):
             call = _OpenCall(is_change=False, answer=None)
             self._send(Ping(), (), int(SILENCE_MAX * 1_000), call)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # uvloop's transports have all that asyncio's have, and are no subclass of them.
+        # uvloop's transports have the interface of asyncio's, but are not subclasses.
         self._transport = cast("asyncio.Transport", transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_SIZE)
 
@@ -361,17 +365,17 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _take(self, frame: Frame) -> None:
         call = self._open.get(frame.id)
-        message = None if call is None else call.head  # of this very frame
+        message = None if call is None else call.head  # of this frame
         if message is None:
             message = decode_message(frame)
         if frame.body_crc is not None or not _is_covered(message):
             check_body(frame)
         if call is None:
-            # A node that cannot take what we say answers no request, and says why.
+            # A node that rejects our bytes answers no request, but sends the reason.
             if isinstance(message, ErrorReply):
                 self.abort(to_error(message))
                 return
-            raise BadFrame(f"an answer to request {frame.id}, which is not open")
+            raise BadFrame(f"received an answer to request {frame.id}, which is not open")
         del self._open[frame.id]
         call.settle(message, frame.body)
         self._admit()
@@ -395,7 +399,7 @@ def _reply(message: Message) -> Reply:
     if isinstance(message, ErrorReply):
         raise to_error(message)
     if isinstance(message, Hello | Welcome | TokenProof | Accepted):
-        raise BadFrame(f"{type(message).__name__} is no answer")
+        raise BadFrame(f"{type(message).__name__} is not a valid answer")
     return message  # type: ignore[return-value]  # a request in its place: see `ask`
 
 
@@ -404,13 +408,13 @@ def _reserve(size: int) -> memoryview:
 
 
 def _lost(reason: HeadraceError, is_change: bool) -> HeadraceError:
-    """Return what a call ends with whose connection is gone."""
+    """Return the error for a call whose connection was lost."""
     text = Exception.__str__(reason)
     if is_change:
-        return Unknown(f"{text}; what was asked may have happened")
+        return Unknown(f"{text}; the request may have taken effect")
     return reason if isinstance(reason, Unauthorized | VersionUnknown) else ConnectionLost(text)
 
 
 def _is_covered(message: Message) -> bool:
-    """Tell whether an answer says the checksum of each piece in its body; the feed looks."""
+    """Say whether an answer has a checksum for each piece of its body; the feed checks them."""
     return isinstance(message, FetchReply) and all(piece.checksum for piece in message.pieces)

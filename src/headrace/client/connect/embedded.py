@@ -1,4 +1,4 @@
-"""A node in this process, and the channel that talks to it.
+"""A node in this process, and the channel to it.
 
 It also listens on a socket in the data directory, for other processes of the same user.
 """
@@ -17,9 +17,9 @@ from headrace.wire.codec import encode
 from headrace.wire.messages import Reply, Request, word_of
 from headrace.wire.msgpack import Buffer
 
-NodeConfig = Config  # for those in this room who may not look into a node
+NodeConfig = Config  # for modules of this room that may not import the node
 
-GRACE: Final = 1.0  # seconds that the node may be late with its own word about a deadline
+GRACE: Final = 1.0  # seconds that the node's own answer may come after the deadline
 
 
 def config_of(settings: Mapping[str, object]) -> Config:
@@ -33,7 +33,7 @@ def _text(value: object) -> str:
 
 
 class EmbeddedChannel:
-    """Talks to a node on the same loop."""
+    """Channel to a node on the same loop."""
 
     def __init__(self, path: str, serving: Serving) -> None:
         self.address = path
@@ -43,7 +43,7 @@ class EmbeddedChannel:
 
     @classmethod
     async def start(cls, path: str, config: Config, release: str) -> "EmbeddedChannel":
-        """Start a node in `path`, which is made if it is not there."""
+        """Start a node in `path`, which is created if missing."""
         return cls(path, await serve(path, config, release=release, tcp=False, strict=True))
 
     @property
@@ -57,12 +57,12 @@ class EmbeddedChannel:
 
     @property
     def guest_count(self) -> int:
-        """How many connections other processes have to this node. Any thread may ask."""
+        """The number of connections from other processes. Thread-safe."""
         return self._serving.traffic.connections_open
 
     @property
     def guest_requests(self) -> int:
-        """How much other processes have asked so far. Any thread may ask."""
+        """The number of requests from other processes so far. Thread-safe."""
         return self._serving.traffic.frames_in
 
     async def call(
@@ -73,10 +73,10 @@ class EmbeddedChannel:
         timeout: float,  # noqa: ASYNC109
         on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
-        """Ask once. See Channel.call. The body comes with its head: `on_head` is not told."""
+        """Send a request once. See Channel.call. `on_head` is unused: the body comes along."""
         loop = asyncio.get_running_loop()
         if timeout <= 0:
-            raise TimedOut("no time was left to ask")
+            raise TimedOut("no time was left to send the request")
         future: asyncio.Future[tuple[Reply | HeadraceError, Sequence[Buffer]]]
         future = loop.create_future()
 
@@ -84,7 +84,7 @@ class EmbeddedChannel:
             if not future.done():
                 future.set_result((reply, rows))
 
-        encode(request)  # raises for what cannot be sent: a node takes what the wire takes
+        encode(request)  # raises for what the wire could not carry
         deadline = loop.time() + timeout
         self._serving.service.submit(request, _joined(body), deadline, answer)
         try:
@@ -99,10 +99,10 @@ class EmbeddedChannel:
     def begin(
         self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
     ) -> Callable[[], object]:
-        """Ask once. See Channel.begin. The request is one that the wire takes."""
+        """Send a request once. See Channel.begin. The wire could carry the request."""
         call = PendingCall(done, deadline + GRACE, lambda: _late(request))
         if deadline <= asyncio.get_running_loop().time():
-            call.settle(TimedOut("no time was left to ask"))
+            call.settle(TimedOut("no time was left to send the request"))
         else:
             self._serving.service.submit(
                 request, _joined(body), deadline, lambda reply, _: call.settle(reply)
@@ -110,7 +110,7 @@ class EmbeddedChannel:
         return call.begun()
 
     async def close(self) -> None:
-        """Stop the node. What is under way is finished first."""
+        """Stop the node. Requests in progress finish first."""
         if self._is_closed:
             return
         self._is_closed = True

@@ -1,7 +1,7 @@
-"""Nodes in this process: one for each data directory, however many logs are opened there.
+"""Nodes in this process: one per data directory, however many logs are opened there.
 
-A node runs on a loop in a thread of its own, whatever the program does meanwhile. It stops when
-the last of its logs is closed.
+A node runs on a loop in its own thread, independent of the program. It stops when its last log
+is closed.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ _lock = threading.Lock()  # held while a node starts or stops
 
 @dataclass(slots=True)
 class EmbeddedNode:
-    """A node, its loop, and how many logs are open in it."""
+    """A node, its loop, and the number of its open logs."""
 
     path: str
     channel: EmbeddedChannel
@@ -31,7 +31,7 @@ class EmbeddedNode:
     log_count: int = 0
 
     def leave(self) -> None:
-        """Count one log less. Called from a thread that is not the loop's."""
+        """Release one log. Called from a thread other than the loop's."""
         with _lock:
             self.log_count -= 1
             if self.log_count:
@@ -46,13 +46,13 @@ class EmbeddedNode:
 
 
 def home_of(path: str) -> EmbeddedNode | None:
-    """Return the node that this process runs in `path`, if it does."""
+    """Return the node that this process runs in `path`, if any."""
     with _lock:
         return _homes.get(str(Path(path).resolve()))
 
 
 def enter(path: str, settings: dict[str, object], release: str) -> EmbeddedNode:
-    """Start the node in `path`, or take the one that this process runs there already."""
+    """Start a node in `path`, or return the one that this process already runs there."""
     real = str(Path(path).resolve())
     config = config_of(settings)
     with _lock:
@@ -61,7 +61,7 @@ def enter(path: str, settings: dict[str, object], release: str) -> EmbeddedNode:
             home = _homes[real] = _start(path, real, config, release)
         elif settings and config != home.channel.config:
             hint = "Close it first, or open it without settings"
-            raise BadConfig("", f"{path} is open already, with other settings", hint=hint)
+            raise BadConfig("", f"{path} is already open with different settings", hint=hint)
         home.log_count += 1
         return home
 
@@ -77,7 +77,7 @@ def _start(path: str, real: str, config: NodeConfig, release: str) -> EmbeddedNo
 
 
 class Guest:
-    """One log's channel to a node of this process, from that node's own loop or another."""
+    """One log's channel to a node of this process, from the node's own loop or another."""
 
     def __init__(self, home: EmbeddedNode) -> None:
         self.address = home.channel.address
@@ -94,7 +94,7 @@ class Guest:
         timeout: float,  # noqa: ASYNC109
         on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
-        """Ask once. See Channel.call. The body comes with its head: `on_head` is not told."""
+        """Send a request once. See Channel.call. `on_head` is unused: the body comes along."""
         if self._is_closed:
             raise BadRequest("the log is closed", hint="Open it again")
         asking = self._home.channel.call(request, body, timeout=timeout)
@@ -105,7 +105,7 @@ class Guest:
     def begin(
         self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
     ) -> Callable[[], object]:
-        """Ask once. See Channel.begin."""
+        """Send a request once. See Channel.begin."""
         loop = asyncio.get_running_loop()
         if self._is_closed or loop is not self._home.runner.loop:
             asking = self.call(request, body, timeout=deadline - loop.time())
@@ -113,7 +113,7 @@ class Guest:
         return self._home.channel.begin(request, body, deadline=deadline, done=done)
 
     async def close(self) -> None:
-        """Ask no more. On the node's own loop, whoever opened the log leaves its home."""
+        """Close the channel. On the node's own loop, the log's opener leaves the node."""
         if self._is_closed:
             return
         self._is_closed = True
@@ -122,5 +122,5 @@ class Guest:
             try:
                 await asyncio.shield(leaving)
             except asyncio.CancelledError:
-                await asyncio.wait({leaving})  # a node stops whole, or not at all
+                await asyncio.wait({leaving})  # let the node stop completely
                 raise

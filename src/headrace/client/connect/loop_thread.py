@@ -1,7 +1,7 @@
-"""A loop in a thread of its own, on which the sync API runs the async core.
+"""A loop in its own thread, on which the sync API runs the async core.
 
 A call from any thread waits for its coroutine; Ctrl-C ends the wait and cancels the coroutine.
-So a sync call works inside a running loop, too: that one just stands still meanwhile.
+So a sync call also works inside a running loop, which is blocked meanwhile.
 """
 
 import asyncio
@@ -15,13 +15,13 @@ from typing import Any, Final, TypeVar
 
 from headrace.errors import BadRequest, ConnectionLost, Unknown
 
-LOOK_SECONDS: Final = 0.5  # between looks for an interrupt
+LOOK_SECONDS: Final = 0.5  # between checks for an interrupt
 
 Result = TypeVar("Result")
 
 
 def new_loop() -> asyncio.AbstractEventLoop:
-    """Make a loop: the fast one, if it is installed."""
+    """Create a loop: uvloop if installed."""
     try:
         import uvloop
     except ImportError:
@@ -30,13 +30,13 @@ def new_loop() -> asyncio.AbstractEventLoop:
 
 
 class _WaitingThread:
-    """A thread that waits for a future of the loop. It is told once, by the loop's thread."""
+    """A thread waiting for a future of the loop. The loop's thread sets the outcome once."""
 
     __slots__ = ("_error", "_found", "_is_told", "is_over")
 
     def __init__(self) -> None:
         self.is_over = threading.Lock()
-        self.is_over.acquire()  # until it is told
+        self.is_over.acquire()  # until the outcome is set
         self._is_told = False
         self._found: Any = None
         self._error: BaseException | None = None
@@ -68,8 +68,8 @@ class LoopThread:
         self.loop = new_loop()
         self._process = os.getpid()
         self._is_stopped = False
-        # Held while something is given to the loop, and while that is told to stop: what was
-        # given is run, or cancelled, and never forgotten.
+        # Held while work is submitted to the loop, and while the loop is told to stop: work is
+        # run or cancelled, never lost.
         self._lock = threading.RLock()
         self._waiters: set[_WaitingThread] = set()
         self._thread = threading.Thread(target=self._main, name=name, daemon=True)
@@ -77,11 +77,11 @@ class LoopThread:
 
     @property
     def is_ours(self) -> bool:
-        """Tell whether this is the process whose thread it is; a fork takes none along."""
+        """Say whether the thread belongs to this process; a fork does not copy threads."""
         return os.getpid() == self._process
 
     def run(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine on the loop, and return what it returns."""
+        """Run a coroutine on the loop and return its result."""
         future = self._submit(coroutine)
         try:
             return _awaited(future)
@@ -94,17 +94,17 @@ class LoopThread:
     def wait_for(
         self, begin: Callable[[Callable[[asyncio.Future[Result]], object]], None]
     ) -> Result:
-        """Have something begun on the loop, and return the result of the future it tells.
+        """Start something on the loop, and return the result of its future.
 
-        `begin` is given what to call with that future, once it is done. It costs one step to
-        the loop and one back, where a coroutine costs several.
+        `begin` gets a callback to call with that future, once it is done. This takes one hop
+        to the loop and one back; a coroutine takes several.
         """
         waiter = _WaitingThread()
 
         def started() -> None:
             try:
                 begin(waiter.end)
-            except BaseException as error:  # noqa: BLE001 - for the one who waits
+            except BaseException as error:  # noqa: BLE001 - raised in the waiting thread
                 waiter.tell(None, error)
 
         with self._lock:
@@ -113,26 +113,26 @@ class LoopThread:
             self.loop.call_soon_threadsafe(started)
         try:
             while not waiter.is_over.acquire(timeout=LOOK_SECONDS):
-                pass  # a signal's handler runs between two looks: see `_awaited`
+                pass  # signal handlers run in between: see `_awaited`
         finally:
             self._waiters.discard(waiter)
         found: Result = waiter.result()
         return found
 
     def finish(self, coroutine: Coroutine[Any, Any, object], limit: float) -> None:
-        """Run a coroutine to its end: an interrupt is raised after that, or after `limit`."""
+        """Run a coroutine to its end: an interrupt is raised only then, or after `limit`."""
         future = self._submit(coroutine)
         try:
             _awaited(future)
         except BaseException:
             end = time.monotonic() + limit
             while not future.done() and time.monotonic() < end:
-                with suppress(KeyboardInterrupt):  # one is on its way already
+                with suppress(KeyboardInterrupt):  # one is already pending
                     wait([future], end - time.monotonic())
             raise
 
     async def join(self, coroutine: Coroutine[Any, Any, Result]) -> Result:
-        """Run a coroutine on this loop, for one that runs on another."""
+        """Run a coroutine on this loop, for a caller on another."""
         try:
             future = self._submit(coroutine)
         except BadRequest:
@@ -145,10 +145,10 @@ class LoopThread:
             task = asyncio.current_task()
             if task is not None and task.cancelling():
                 raise
-            raise _cut_off() from None  # not the caller: the loop has ended
+            raise _cut_off() from None  # not cancelled by the caller: the loop has ended
 
     def post(self, work: Callable[[], object]) -> None:
-        """Have something done on the loop soon; if that is over, it is not needed."""
+        """Schedule work on the loop; dropped if the loop has ended."""
         if self.is_ours:
             with suppress(RuntimeError):
                 self.loop.call_soon_threadsafe(work)
@@ -162,7 +162,7 @@ class LoopThread:
                 asyncio.run_coroutine_threadsafe(coroutine, self.loop)
 
     def stop(self) -> None:
-        """End the loop and its thread. Called from another thread."""
+        """Stop the loop and its thread. Called from another thread."""
         if not self.is_ours:
             self._is_stopped = True
             return
@@ -190,10 +190,10 @@ class LoopThread:
                 hint="Open or connect in the process that uses it",
             )
         if self._is_stopped:
-            raise BadRequest("the log is closed", hint="Open or connect anew")
+            raise BadRequest("the log is closed", hint="Open or connect again")
         if threading.current_thread() is self._thread:
             raise BadRequest(
-                "a sync call from the log's own thread would wait for itself",
+                "a sync call from the log's own thread would deadlock",
                 hint="Use headrace.open_async or connect_async there",
             )
 
@@ -211,21 +211,21 @@ class LoopThread:
 
 
 def _awaited(future: Future[Result]) -> Result:
-    """Wait, and look up now and then.
+    """Wait in short intervals.
 
-    A signal that comes just before a thread begins to wait does not wake it: its handler runs
-    when the wait ends.
+    A signal that arrives just before a thread starts to wait does not wake it: its handler
+    runs when the wait ends.
     """
     while True:
         try:
             return future.result(LOOK_SECONDS)
         except TimeoutError:
             if future.done():
-                return future.result()  # it came meanwhile, or this is its own
+                return future.result()  # completed meanwhile, or raised TimeoutError itself
 
 
 def _cut_off() -> Unknown:
-    return Unknown("the log was closed during the call; what was asked may have happened")
+    return Unknown("the log was closed during the call; the request may have taken effect")
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

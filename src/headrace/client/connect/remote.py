@@ -1,8 +1,8 @@
-"""A channel to a node elsewhere: it connects when needed, and again when a connection ends.
+"""A channel to a remote node: connects when needed, and reconnects.
 
-One through the socket of a process that holds a data directory gives up when that process has
-ended and no other has come in its place. It does not open the directory itself: a node that is
-being restarted would find it held.
+A channel through the socket of a process that holds a data directory gives up when that
+process has ended and none has replaced it. It does not open the directory itself: a restarting
+node would find it held.
 """
 
 import asyncio
@@ -22,26 +22,28 @@ from headrace.wire.frames import BODY_SIZE_MAX
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 
-CONNECT_TIMEOUT: Final = 5.0  # of one try; another address may be better
-VACANT_SECONDS: Final = 3.0  # a process that is restarted takes the directory again by then
+CONNECT_TIMEOUT: Final = 5.0  # of one attempt; another address may work
+VACANT_SECONDS: Final = 3.0  # by then a restarted process holds the directory again
 _LOCK_NAME: Final = "LOCK"
 _LOCK_SIZE_MAX: Final = 4096
 
 
 class LockHolder:
-    """The process that holds a data directory, as its file LOCK names it.
+    """The process that holds a data directory, as named in its file LOCK.
 
-    The lock itself is left alone: a process that starts could find it taken.
+    The lock itself is not touched: a starting process could find it taken.
     """
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._lock = Path(path).absolute() / _LOCK_NAME  # wherever the program goes
-        self._pid: int | None = None  # None: it is of another namespace, and cannot be seen
+        self._lock = (
+            Path(path).absolute() / _LOCK_NAME
+        )  # absolute, so that chdir does not matter
+        self._pid: int | None = None  # None: in another pid namespace, so not visible
         self._vacant_since: float | None = None
 
     def on_connected(self) -> None:
-        """Note who holds the directory, now that it answers."""
+        """Note which process holds the directory, now that it answers."""
         self._vacant_since = None
         try:
             self._pid = self._running()
@@ -49,7 +51,7 @@ class LockHolder:
             self._pid = None
 
     def ended(self, time: float, *, is_last: bool = False) -> HolderEnded | None:
-        """Return what to raise if nobody holds the directory, and has not for a while."""
+        """Return what to raise if no process has held the directory for a while."""
         try:
             is_vacant = self._pid is not None and self._running() is None
         except OSError:
@@ -64,7 +66,7 @@ class LockHolder:
         return HolderEnded(f"process {self._pid}, which held {self._path}, has ended")
 
     def _running(self) -> int | None:
-        """Return the process that LOCK names, if it runs. A stop empties the file."""
+        """Return the process named in LOCK, if running. A clean stop empties the file."""
         try:
             with self._lock.open("rb") as file:
                 found = re.search(
@@ -79,13 +81,13 @@ class LockHolder:
             os.kill(pid, 0)
         except ProcessLookupError:
             return None
-        except PermissionError:  # it is another user's
+        except PermissionError:  # another user's process
             pass
         return pid
 
 
 class RemoteChannel:
-    """One connection at a time, to the first address that answers. All of one cluster."""
+    """One connection at a time, to the first address that answers, all of one cluster."""
 
     def __init__(
         self, address: str, token: str | None, release: str, holder: LockHolder | None = None
@@ -94,14 +96,14 @@ class RemoteChannel:
         self._addresses = parse_addresses(address)
         self._token = None if token is None else token.encode()
         self._release = release
-        self._holder = holder  # if the address is the socket of a directory that was opened
+        self._holder = holder  # if the address is the socket of an opened directory
         self._connection: ClientConnection | None = None
-        self._lock = asyncio.Lock()  # held by the one who connects
-        self._approaching: set[object] = set()  # calls that were begun, and have no connection
+        self._lock = asyncio.Lock()  # held while connecting
+        self._approaching: set[object] = set()  # begun calls that wait for a connection
         self._is_closed = False
-        self._failure = f"no node has answered at {address} yet"  # the newest one
-        self._cluster: bytes | None = None  # of the first node that was met
-        self._place = 0  # of the address that is tried next
+        self._failure = f"no node has answered at {address} yet"  # the latest one
+        self._cluster: bytes | None = None  # of the first node reached
+        self._place = 0  # index of the address to try next
 
     @property
     def cluster(self) -> bytes:
@@ -119,7 +121,7 @@ class RemoteChannel:
         timeout: float,  # noqa: ASYNC109
         on_head: OnHead | None = None,
     ) -> tuple[Reply, Buffer]:
-        """Ask once, on a connection that is there or is made. See Channel.call."""
+        """Send a request once, connecting if needed. See Channel.call."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout
         connection = self._connection
@@ -132,7 +134,7 @@ class RemoteChannel:
     def begin(
         self, request: Request, body: Sequence[Buffer], *, deadline: float, done: Done
     ) -> Callable[[], object]:
-        """Ask once. See Channel.begin. What waits for a connection is sent first."""
+        """Send a request once. See Channel.begin. Requests that await a connection go first."""
         connection = self._connection
         if not self._approaching and connection is not None and connection.is_free:
             return connection.begin(request, body, deadline=deadline, done=done)
@@ -152,7 +154,7 @@ class RemoteChannel:
         return begin_task(asking(), ended)
 
     async def connect(self, deadline: float) -> None:
-        """Connect now, so that a wrong address or token shows at once."""
+        """Connect now, so that a wrong address or token fails at once."""
         await self._connected(deadline)
 
     async def close(self) -> None:
@@ -173,7 +175,7 @@ class RemoteChannel:
         while True:
             if self._is_closed:
                 reason = f"the log at {self.address} is closed"
-                raise ConnectionLost(reason, hint="Connect anew")
+                raise ConnectionLost(reason, hint="Connect again")
             if self._connection is not None and self._connection.error is None:
                 return self._connection
             for _ in self._addresses:
@@ -195,12 +197,12 @@ class RemoteChannel:
             await asyncio.sleep(delay)
 
     def _unreachable(self) -> ConnectionLost:
-        """Return what to say when the time is over."""
+        """Return the error for a timeout while connecting."""
         if self._holder is not None:
             time = asyncio.get_running_loop().time()
             if (ended := self._holder.ended(time, is_last=True)) is not None:
                 return ended
-        hint = "Check the address, and that the node runs: headrace serve"
+        hint = "Check the address, and that the node is running: headrace serve"
         return ConnectionLost(self._failure, hint=hint)
 
     async def _open(self, address: Address) -> ClientConnection:
@@ -213,7 +215,7 @@ class RemoteChannel:
         except TimeoutError:
             connection.abort(ConnectionLost("given up"))
             raise ConnectionLost(f"no answer within {CONNECT_TIMEOUT:.0f} s") from None
-        except (OSError, ValueError) as error:  # ValueError: a name that cannot be one
+        except (OSError, ValueError) as error:  # ValueError: an invalid host name
             raise ConnectionLost(_said(error)) from error
         except BaseException as error:
             connection.abort(
@@ -235,7 +237,7 @@ async def _transport(address: Address, connection: ClientConnection) -> None:
 
 @contextmanager
 def short_address(path: str) -> Iterator[str]:
-    """Name a socket file so briefly that the system takes it, for as long as this lasts."""
+    """Yield a path to a socket that is short enough for the system, valid in the block."""
     if len(os.fsencode(path)) <= SOCKET_PATH_SIZE_MAX:
         yield path
         return
@@ -249,5 +251,5 @@ def short_address(path: str) -> Iterator[str]:
 def _said(error: OSError | ValueError) -> str:
     if not isinstance(error, OSError):
         return str(error)
-    # asyncio folds the errors of several tries into one text, and uvloop knows only numbers.
+    # asyncio joins the errors of several attempts into one text; uvloop has only numbers.
     return os.strerror(error.errno) if error.errno and error.errno > 0 else str(error)

@@ -1,6 +1,6 @@
-"""How long to wait between two tries, and how to ask until a deadline.
+"""Backoff between attempts, and requests with retries until a deadline.
 
-A producer uses `Backoff` alone: whether it tries again is decided in `write/in_flight`.
+A producer uses only `Backoff`: `write/in_flight` decides whether to retry.
 """
 
 import asyncio
@@ -32,12 +32,12 @@ Answer = TypeVar("Answer", bound=Reply)
 
 @dataclass(slots=True)
 class Backoff:
-    """Waits that double. Some chance is in each, so that many clients do not come as one."""
+    """Exponential backoff with jitter, so that many clients do not retry in step."""
 
     failure_count: int = 0
 
     def next(self, error: HeadraceError | None = None) -> float:
-        """Return how long to wait; a node that is busy has said it itself."""
+        """Return how long to wait; a busy node has named the delay itself."""
         if isinstance(error, Busy):
             return max(error.retry_after_ms / 1_000, DELAY_MIN)
         self.failure_count += 1
@@ -45,7 +45,7 @@ class Backoff:
 
 
 def now() -> float:
-    """Return the loop's time, in which all deadlines of the client are."""
+    """Return the loop's time, the clock of all the client's deadlines."""
     return asyncio.get_running_loop().time()
 
 
@@ -60,11 +60,11 @@ def is_retryable(request: Request, error: HeadraceError) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Asks a channel until there is an answer, a refusal, or the deadline."""
+    """Sends requests with retries until an answer, a refusal or the deadline."""
 
     channel: Channel
     timeout: float
-    # Asked when a partition is unknown: raises if it is gone for good.
+    # Called when a partition is unknown: raises if it is permanently deleted.
     probe: Callable[[], Awaitable[None]] | None = None
 
     def deadline(self, timeout: float | None = None) -> float:
@@ -79,7 +79,7 @@ class Caller:
         deadline: float | None = None,
         on_head: Callable[[Answer], None] | None = None,
     ) -> tuple[Answer, Buffer]:
-        """Return the answer, which is an `expected`, and its body. See Channel.call."""
+        """Return the answer, of type `expected`, and its body. See Channel.call."""
         end = self.deadline() if deadline is None else deadline
         backoff, doubtful = Backoff(), False
 
@@ -98,7 +98,7 @@ class Caller:
                 if not is_retryable(request, error) or now() + delay >= end:
                     if doubtful and isinstance(error, Unavailable):
                         raise Unknown(
-                            f"{error}; an earlier try of {word_of(request)} may have happened"
+                            f"{error}; an earlier {word_of(request)} may have taken effect"
                         ) from error
                     raise
                 if isinstance(error, PartitionUnknown) and self.probe is not None:
@@ -107,7 +107,7 @@ class Caller:
                 if isinstance(reply, expected):
                     return reply, rows
                 raise BadFrame(
-                    f"asked with {word_of(request)}, expected {expected.__name__}, "
+                    f"in answer to {word_of(request)}: expected {expected.__name__}, "
                     f"found {type(reply).__name__}"
                 )
             await asyncio.sleep(delay)
@@ -115,6 +115,6 @@ class Caller:
     async def get(
         self, request: Request, expected: type[Answer], *, deadline: float | None = None
     ) -> Answer:
-        """Return an answer that has no body."""
+        """Return an answer without a body."""
         answer, _ = await self.ask(request, expected, deadline=deadline)
         return answer

@@ -1,19 +1,19 @@
-"""A consumer group's reader: goes on where the group's cursors are.
+"""A consumer group's reader: continues at the group's cursors.
 
-A cursor has one member at a time, the one that took it last. A new member claims each cursor
-with a generation of its own that is above all before it. A claim names no offset: the log keeps
-the one that is stored when the claim's turn comes, and answers with it. An earlier member's
-commit comes before the claim and is kept, or after it and is refused. So:
+A cursor has one member at a time: the last to claim it. A new member claims each cursor with a
+generation of its own, higher than all before it. A claim names no offset: the log keeps the one
+stored when the claim is applied, and returns it. An earlier member's commit comes before the
+claim and is kept, or after it and is refused. So:
 
-    nothing claimed yet      the earlier member goes on; the newcomer's reading starts nowhere
-    some cursors claimed     those partitions are the newcomer's, the others still the earlier's
-    all claimed              the earlier member is refused at its next commit, by name
+    nothing claimed yet      the earlier member continues; the new one has not started to read
+    some cursors claimed     those partitions are the new member's, the others the earlier one's
+    all claimed              the earlier member's next commit is refused
 
-Where a group has no cursor yet, a member makes one with generation 0, which every claim is
-above: of two members that begin at once, neither can replace what the other has claimed.
+Where a group has no cursor yet, a member creates one with generation 0, which is below every
+claim: of two members that start at once, neither can replace what the other has claimed.
 
-No one has to be told that a member died: a restart takes the cursors, and reads on behind what
-was committed. A connection that is lost and made again changes no generation.
+The death of a member needs no notice: a restarted one takes the cursors, and reads on after the
+committed rows. Reconnecting does not change the generation.
 """
 
 import asyncio
@@ -37,7 +37,7 @@ from headrace.model.namespace import check_name
 from headrace.model.results import CursorStored
 from headrace.wire.read_messages import StoreCursorRequest
 
-CLAIMS_MAX: Final = 64  # cursors that are taken at once
+CLAIMS_MAX: Final = 64  # cursors claimed concurrently
 _FENCED: Final = "fenced"
 _GENERATION_STEP_MAX: Final = 1 << 20
 _NO_CURSOR: Final = "cursor_unknown"
@@ -67,12 +67,12 @@ class AsyncConsumer:
         self._columns = columns
         self._hold = hold
         self._auto_commit = auto_commit
-        # By partition: the next row to be given, and the one that is stored.
+        # By partition: the next row to return, and the stored offset.
         self._next: dict[int, int] | None = None
         self._stored: dict[int, int] = {}
-        self._is_ahead = False  # something was given since the last commit
-        self._generation = 0  # of this member, once it has joined: no other has it
-        self._fenced: Refused | None = None  # why this member is one no more
+        self._is_ahead = False  # rows were returned since the last commit
+        self._generation = 0  # of this member once it has joined; unique
+        self._fenced: Refused | None = None  # why this member has lost the group
         self._slabs: AsyncGenerator[Slab, None] | None = None
         self._pending: asyncio.Task[Slab] | None = None
 
@@ -161,11 +161,11 @@ class AsyncConsumer:
     async def _active(self) -> dict[int, int]:
         """Join the group; raise if another member has taken it over since."""
         if self._fenced is not None:
-            raise self._fenced.with_traceback(None)  # it would grow with each raise
+            raise self._fenced.with_traceback(None)  # which would grow with each raise
         return await self._load()
 
     async def _load(self) -> dict[int, int]:
-        """Join the group where it is. Where it has no cursor, it begins at `start`."""
+        """Join the group at its cursors, or at `start` where it has none."""
         if self._next is not None:
             return self._next
         view = await self._topic.refresh()
@@ -176,7 +176,7 @@ class AsyncConsumer:
         return self._topic.feeds(await self._grow(), self._columns)
 
     async def _grow(self) -> dict[int, int]:
-        """Take on the partitions that are new, from the group's cursors or their beginnings."""
+        """Add new partitions, from the group's cursors or their first rows."""
         assert self._next is not None
         if self._partition is not None:
             return {}
@@ -192,7 +192,7 @@ class AsyncConsumer:
         bounds = await spans.bounds(numbers)
         newest = max((each.generation for each in cursors.values()), default=0)
         if not self._generation:
-            # Behind a clock that was ahead, two that join at once must not be one member.
+            # After a clock that was ahead, two members that join at once must still differ.
             above = newest + 1 + secrets.randbelow(_GENERATION_STEP_MAX)
             self._generation = max(above, time.time_ns())
         fresh = {number: each for number, each in bounds.items() if number not in cursors}
@@ -218,10 +218,10 @@ class AsyncConsumer:
             except Refused as error:
                 if error.code != _NO_CURSOR:
                     raise
-                is_new = True  # it was deleted meanwhile
+                is_new = True  # deleted in the meantime
 
     async def _make(self, number: int, start: int) -> None:
-        """Make a cursor that has no member yet, unless there is one by now."""
+        """Create a cursor without a member, unless one exists by now."""
         request = self._request(number, start, generation=0, hold=self._hold)
         try:
             await self._topic.caller.get(request, CursorStored)
@@ -230,7 +230,7 @@ class AsyncConsumer:
                 raise
 
     async def _check_membership(self) -> None:
-        """Raise if another member has taken a cursor over; nothing is written."""
+        """Raise if another member has taken over a cursor; writes nothing."""
         assert self._next is not None
         for cursor in await self._topic.cursors(self.group):
             if cursor.partition in self._next and cursor.generation > self._generation:
@@ -239,11 +239,11 @@ class AsyncConsumer:
     def _check(self, cursor: Cursor, end: int) -> None:
         if cursor.next > end:
             raise Diverged(
-                f"consumer group {self.group!r} reads {cursor.next} next, beyond the end",
+                f"consumer group {self.group!r} is at offset {cursor.next}, beyond the end",
                 path=f"partition {cursor.partition} of {self._topic.name!r}",
                 expected=f"at most {end}",
                 found=cursor.next,
-                hint="Rows that were acknowledged are gone; delete the cursor, and begin anew",
+                hint="Acknowledged rows are missing; delete the cursor and start again",
             )
 
     async def _store(self, number: int, place: int, *, hold: bool) -> int:

@@ -1,4 +1,4 @@
-"""The rows of one partition, fetched one answer after another."""
+"""The rows of one partition, fetched answer by answer."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -18,19 +18,19 @@ from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import Fetch, FetchReply
 from headrace.wire.topic_messages import PartitionInfo
 
-# Of one answer: four batches of 1 MiB of rows, each with its Arrow metadata around them. With
-# 4 MiB sharp only three of them fit, and every answer costs both sides the same again.
+# Size of an answer: four batches of 1 MiB of rows with their Arrow metadata. With exactly 4 MiB
+# only three fit, and each answer costs both sides a fixed amount.
 FETCH_SIZE: Final = 4 * 1024 * 1024 + 64 * 1024
-WAIT_MS: Final = 5_000  # how long a node holds on to a question about rows to come
-LAG_MAX: Final = 5.0  # seconds that a partition may be behind the topic's newest schema
+WAIT_MS: Final = 5_000  # how long a node holds a fetch for rows that are not there yet
+LAG_MAX: Final = 5.0  # seconds that a partition may lag behind the topic's newest schema
 _ALIGNMENT: Final = 64
 _TIMESTAMP_END: Final = 2**63
-_SMALL: Final = 64 * 1024  # batches smaller than this are put together
+_SMALL: Final = 64 * 1024  # smaller batches are merged
 
 
 @dataclass(frozen=True, slots=True)
 class Slab:
-    """One batch of rows, `start` to before `next` of one partition."""
+    """One batch of rows of one partition, from `start` to `next` (exclusive)."""
 
     partition: int
     start: int
@@ -40,13 +40,13 @@ class Slab:
 
 @dataclass(slots=True)
 class Feed:
-    """A place in one partition that moves on with each fetch."""
+    """A position in one partition that advances with each fetch."""
 
     caller: Caller
     view: View
     partition: int
-    position: int  # that `next` goes on from
-    end: int | None  # None: there is none, and answers may be empty
+    position: int  # where `next` continues
+    end: int | None  # None: unbounded, and answers may be empty
     columns: tuple[str, ...] | None
     refresh: Callable[[], Awaitable[View]]
     wait_ms: int = WAIT_MS
@@ -61,7 +61,7 @@ class Feed:
         return self.end is not None and self.position >= self.end
 
     async def next(self) -> list[Slab]:
-        """Fetch what follows. With no end, it waits a while, and may come back with nothing."""
+        """Fetch the next rows. An unbounded feed waits a while, and may return nothing."""
         while True:
             start = self.position
             fetched, body = await self.fetch(start)
@@ -75,20 +75,20 @@ class Feed:
         return slabs
 
     def slabs(self, fetched: FetchReply, body: Buffer, start: int) -> list[Slab]:
-        """Read an answer about the rows from `start` on."""
+        """Decode an answer with the rows from `start` on."""
         if (newest := _newest(fetched)) > self.version:
             raise self._too_new(newest)
         if self.end is not None and fetched.next <= start:
-            raise BadFrame(f"rows from {start} on were asked for, and none came")
+            raise BadFrame(f"requested rows from {start} on, received none")
         batches = self._batches(fetched, body, start)
         return self._slabs(_together(batches, len(body)), start)
 
     async def fetch(
         self, start: int, on_head: Callable[[FetchReply], None] | None = None, behind: int = 0
     ) -> tuple[FetchReply, Buffer]:
-        """Ask for rows from `start` on. `on_head`: see Channel.call.
+        """Request rows from `start` on. `on_head`: see Channel.call.
 
-        The answer may come `behind` others, each of which may take its time.
+        `behind` answers come before this one, each of which may take its time.
         """
         wait_ms = 0 if self.end is not None else self.wait_ms
         backoff, lag_end = Backoff(), now() + LAG_MAX
@@ -112,11 +112,11 @@ class Feed:
             except BadRequest:
                 if await self._has_newer():
                     if self.end is not None:
-                        raise  # rows have a newer schema than this read is about
+                        raise  # rows have a newer schema than this read
                 elif now() >= lag_end:
                     raise
-                # Everything else was checked before it was asked: the schema is on its way
-                # to the partition.
+                # Everything else was checked before the request: the schema has not reached the
+                # partition yet.
                 await asyncio.sleep(backoff.next())
 
     @property
@@ -124,7 +124,7 @@ class Feed:
         return self.view.partition(self.partition)
 
     async def _has_newer(self) -> bool:
-        """Look whether the topic has a newer schema, and show rows in it from now on."""
+        """Check whether the topic has a newer schema, and use it from now on."""
         view = await self.refresh()
         is_newer = view.version > self.version
         if is_newer and self.end is None:
@@ -133,8 +133,9 @@ class Feed:
 
     def _too_new(self, newest: int) -> BadRequest:
         return BadRequest(
-            f"rows of schema version {newest} came, which {self.version} cannot show",
-            hint="The schema has changed meanwhile; read again",
+            f"received rows of schema version {newest}, which version {self.version} "
+            "cannot show",
+            hint="The schema has changed in the meantime; read again",
         )
 
     def _show(self, view: View) -> None:
@@ -142,14 +143,14 @@ class Feed:
         self.shape = Projection.of(view.schema, self.columns)
 
     def _batches(self, fetched: FetchReply, body: Buffer, start: int) -> list[pa.RecordBatch]:
-        """Return the rows from `start` to before `next`, each once, or raise BadFrame."""
+        """Return the rows from `start` to `next` (exclusive), each once, or raise BadFrame."""
         offset, batches = start, []
-        # All bytes are checked first: what decodes stays in the processor's cache after that.
+        # All bytes are checked first: decoding then finds them in the CPU cache.
         for piece, data in zip(fetched.pieces, _checked(fetched, body), strict=True):
             if piece.first > offset or piece.first + piece.row_count <= offset:
-                raise BadFrame(f"rows from {piece.first} on came where {offset} is next")
+                raise BadFrame(f"received rows from {piece.first} on, expected {offset} next")
             if not 0 <= piece.timestamp < _TIMESTAMP_END:
-                raise BadFrame(f"rows from {piece.first} on are of no time that can be")
+                raise BadFrame(f"rows from {piece.first} on have an invalid timestamp")
             try:
                 rows = cut(self._rows(piece, data), piece.first, offset, fetched.next)
             except BadBatch as error:
@@ -158,7 +159,7 @@ class Feed:
             offset += rows.num_rows
         if offset != fetched.next:
             raise BadFrame(
-                f"rows from {start} to {fetched.next} were promised, to {offset} came"
+                f"expected rows from {start} to {fetched.next}, received up to {offset}"
             )
         return batches
 
@@ -175,19 +176,19 @@ class Feed:
         place = RowPlace(self.partition, piece.first, piece.timestamp)
         schema = self.view.schemas.get(piece.schema_id)
         if schema is None:
-            raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
+            raise BadFrame(f"received rows of unknown schema version {piece.schema_id}")
         known = self.view.layouts[piece.schema_id]
         return read_entry(data, schema, piece.row_count, place, self.shape, known)
 
 
 def _checked(fetched: FetchReply, body: Buffer) -> list[memoryview]:
-    """Return the bytes of each piece, as its producer sent them, or raise BadFrame."""
+    """Return the bytes of each piece, with verified checksums, or raise BadFrame."""
     view = memoryview(body)
     position, found = 0, []
     for piece in fetched.pieces:
         data = view[position : position + piece.size]
         if data.nbytes != piece.size:
-            raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
+            raise BadFrame(f"expected {piece.size} bytes of rows, received {data.nbytes}")
         if piece.checksum and xxh3_128_digest(data) != piece.checksum:
             raise BadFrame(f"rows from {piece.first} on are not what their producer sent")
         position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT
@@ -200,9 +201,9 @@ def _newest(fetched: FetchReply) -> int:
 
 
 def _together(batches: list[pa.RecordBatch], size: int) -> list[pa.RecordBatch]:
-    """Put many small batches together: a log of small appends reads as fast as another.
+    """Merge many small batches: a log of small appends reads as fast as any other.
 
-    `size` is that of their bodies. Those may be compressed, so the rows are weighed, too.
+    `size` is that of their bodies. These may be compressed, so the rows are measured too.
     """
     count = len(batches)
     if count < 2 or size / count >= _SMALL:

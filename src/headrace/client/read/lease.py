@@ -1,8 +1,8 @@
-"""A lease on the segments of a topic: files that stay while somebody reads them directly.
+"""A lease on the segments of a topic: keeps files that are read directly from being deleted.
 
-The lease is renewed on the log's loop until it is released or the log is closed. What it cannot
-outlive is a restart of the node, or a node that cannot be reached for as long as a lease lasts:
-then files may be unlinked, and whoever opens one of them finds it missing.
+The lease is renewed on the log's loop until it is released or the log is closed. It does not
+survive a restart of the node, or a node that is unreachable for the length of a lease: then
+files may be unlinked, and readers find them missing.
 """
 
 import asyncio
@@ -19,28 +19,28 @@ from headrace.client.values.topic_view import View
 from headrace.errors import BadFrame, HeadraceError, Refused
 from headrace.wire import lease_messages
 
-_RENEWALS: Final = 3  # in the time that a lease lasts: two may be lost
-_RELEASE_SECONDS: Final = 5.0  # a node that does not answer lets go by itself
+_RENEWALS: Final = 3  # per lease length: two may be lost
+_RELEASE_SECONDS: Final = 5.0  # if the node does not answer, the lease expires
 _LOG: Final = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedFile:
-    """A segment: the rows `start` to before `end`, of one schema version."""
+    """A segment: the rows from `start` to `end` (exclusive), of one schema version."""
 
     path: str  # on the node's machine
     start: int
     end: int
     version: int
     size: int
-    row_digest: bytes  # in the file's footer, too, as `headrace.row_digest`
+    row_digest: bytes  # also in the file's footer, as `headrace.row_digest`
 
 
 @dataclass(frozen=True, slots=True)
 class LeasedPartition:
-    """What is retained of one partition: rows `first` to before `end`.
+    """The retained rows of one partition: from `first` to `end` (exclusive).
 
-    The files hold those before `sealed_end`, and maybe some before `first`.
+    The files hold the rows before `sealed_end`, and possibly some before `first`.
     """
 
     partition: int
@@ -51,7 +51,7 @@ class LeasedPartition:
 
 
 class AsyncLease:
-    """Files that stay. `partitions` and `view` are the topic as it was when it was taken."""
+    """Files that stay. `partitions` and `view` show the topic as of taking the lease."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class AsyncLease:
     ) -> None:
         self.view = view
         self.partitions = partitions
-        self.lost: HeadraceError | None = None  # why files may be gone
+        self.lost: HeadraceError | None = None  # why files may be deleted
         self._caller = caller
         self._id = lease_id
         self._seconds = seconds
@@ -79,7 +79,7 @@ class AsyncLease:
         await self.release()
 
     async def release(self) -> None:
-        """Let the files go. A node that cannot be told does so when the time is over."""
+        """Release the files. If the node cannot be reached, the lease expires there."""
         if self.is_released:
             return
         self.is_released = True
@@ -111,18 +111,18 @@ async def take_lease(
     seconds: float,
     is_needed: Callable[[], bool],
 ) -> AsyncLease:
-    """Lease all segments of a topic, as it is in one moment."""
+    """Lease all segments of a topic at one point in time."""
     view = await refresh()
     lease_id = secrets.token_bytes(lease_messages.LEASE_ID_SIZE)
     request = lease_messages.LeaseFiles(lease_id, _ms(seconds), view.info.partitions)
     answer = await caller.get(request, lease_messages.Leased)
     try:
         if len(answer.partitions) != len(view.info.partitions):
-            raise BadFrame(f"{len(answer.partitions)} partitions came, others were asked for")
+            raise BadFrame(f"received {len(answer.partitions)} partitions, not those requested")
         partitions = tuple(
             _partition(number, one) for number, one in enumerate(answer.partitions)
         )
-        # The last of these rows may have a schema that came after the first look.
+        # The last of these rows may have a schema that is newer than the first view.
         view = await refresh()
     except BaseException:
         with suppress(HeadraceError):
@@ -137,7 +137,7 @@ async def _release(caller: Caller, lease_id: bytes) -> None:
 
 
 def _partition(number: int, one: lease_messages.PartitionFiles) -> LeasedPartition:
-    """Take what a node says of a partition, if its files are without a gap."""
+    """Convert a node's answer for a partition, if its files have no gap."""
     files = tuple(
         LeasedFile(
             str(PurePath(one.directory, file.name)),
@@ -152,11 +152,13 @@ def _partition(number: int, one: lease_messages.PartitionFiles) -> LeasedPartiti
     place = files[0].start if files else one.first
     for file in files:
         if file.start != place or file.end <= place:
-            raise BadFrame(f"partition {number}: a file begins at {file.start}, not at {place}")
+            raise BadFrame(f"partition {number}: a file starts at {file.start}, not at {place}")
         place = file.end
     is_whole = place == one.sealed_end and one.first <= one.sealed_end <= one.end
     if not is_whole or (files and not files[0].start <= one.first < files[0].end):
-        raise BadFrame(f"partition {number}: its files are not its rows up to the sealed end")
+        raise BadFrame(
+            f"partition {number}: its files do not cover its rows up to the sealed end"
+        )
     return LeasedPartition(number, one.first, one.sealed_end, one.end, files)
 
 

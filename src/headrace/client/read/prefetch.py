@@ -1,7 +1,7 @@
-"""Answers ahead of the reader: each is asked for as soon as it is known where it begins.
+"""Answers ahead of the reader: each is requested as soon as its start is known.
 
-The head of an answer says where the next one begins, and comes before its body: the node reads
-one answer while another is on its way, and a third is being decoded.
+The head of an answer comes before its body and says where the next one starts: the node reads
+one answer while another is in transit and a third is being decoded.
 """
 
 import asyncio
@@ -14,13 +14,13 @@ from headrace.client.read.feed import Feed, Slab
 from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import FetchReply
 
-ANSWERS_MAX: Final = 2  # that are asked for and not decoded
+ANSWERS_MAX: Final = 2  # requested and not yet decoded
 
 Found = TypeVar("Found")
 
 
 async def bounded(feed: Feed) -> AsyncGenerator[Slab, None]:
-    """Give the rows of one partition to the feed's end."""
+    """Yield the rows of one partition up to the feed's end."""
     ahead = Prefetch(feed)
     try:
         while not ahead.is_done:
@@ -37,12 +37,14 @@ class _Asked:
 
 
 class Prefetch:
-    """The answers of one feed that has an end, in order."""
+    """The answers of one bounded feed, in order."""
 
     def __init__(self, feed: Feed) -> None:
         self._feed = feed
         self._asked: deque[_Asked] = deque()
-        self._next: int | None = feed.position  # where to ask next; None: not known yet
+        self._next: int | None = (
+            feed.position
+        )  # where the next request starts; None: unknown yet
         self._ask()
 
     @property
@@ -50,12 +52,12 @@ class Prefetch:
         return not self._asked
 
     async def next(self) -> list[Slab]:
-        """Return the rows that follow."""
+        """Return the next rows."""
         asked = self._asked[0]
         fetched, body = await asked.answer
         self._asked.popleft()
         if self._asked and self._asked[0].start != fetched.next:
-            # The connection was lost between head and body, and the second answer is another.
+            # The connection was lost between head and body, and the new answer differs.
             await self.close()
         if not self._asked:
             self._next = fetched.next
@@ -64,7 +66,7 @@ class Prefetch:
         return rows
 
     async def close(self) -> None:
-        """Wait for nothing any more."""
+        """Cancel the pending requests."""
         asked = list(self._asked)
         self._asked.clear()
         await cancel(each.answer for each in asked)
@@ -77,7 +79,7 @@ class Prefetch:
         self._next = None
 
         def on_head(fetched: FetchReply) -> None:
-            # Only the newest tells something new, and only the first time it is answered.
+            # Only the newest request, and only its first answer, says something new.
             if self._asked and self._asked[-1] is asked and self._next is None:
                 self._next = fetched.next
                 self._ask()
@@ -88,14 +90,14 @@ class Prefetch:
 
 
 def started(work: Coroutine[Any, Any, Found]) -> asyncio.Task[Found]:
-    """Begin a task that nobody may ask any more what became of it."""
+    """Start a task whose outcome may never be retrieved."""
     task = asyncio.create_task(work)
     task.add_done_callback(lambda done: done.cancelled() or done.exception())
     return task
 
 
 async def cancel(tasks: Iterable[asyncio.Task[Any]]) -> None:
-    """End tasks, and wait until they have ended."""
+    """Cancel tasks and wait until they have ended."""
     ended = list(tasks)
     for task in ended:
         task.cancel()

@@ -1,4 +1,4 @@
-"""Reading: rows of a range, in bounded memory, or rows as they come."""
+"""Reading: rows of a range in bounded memory, or rows as they arrive."""
 
 import asyncio
 from collections.abc import (
@@ -23,9 +23,9 @@ from headrace.model.column_types import said
 if TYPE_CHECKING:
     import polars as pl
 
-FETCHES_MAX: Final = 64  # questions about rows to come that are open at once
-TURN_MS: Final = 50  # how long each waits, if there are more, and they take turns
-LOOK_EVERY: Final = 1.0  # seconds between two looks for new partitions
+FETCHES_MAX: Final = 64  # concurrent fetches that wait for new rows
+TURN_MS: Final = 50  # how long each waits if there are more and they take turns
+LOOK_EVERY: Final = 1.0  # seconds between checks for new partitions
 
 More = Callable[[], Awaitable[list[Feed]]]
 
@@ -53,18 +53,18 @@ class AsyncRows:
         """The number of rows. With a condition it is unknown until they are read."""
         if self._where is not None:
             raise BadRequest(
-                f"the number of rows matching {said(self._where.text)!r} is not known yet",
+                f"the number of rows matching {said(self._where.text)!r} is unknown until read",
                 hint="Count them: rows.to_table().num_rows",
             )
         return self._range_size
 
     def __len__(self) -> int:
-        if self._where is not None:  # list() asks, too, and goes on without
+        if self._where is not None:  # list() calls this too, and accepts TypeError
             raise TypeError("rows with a condition have no length: use len(rows.to_table())")
         return self._range_size
 
     def __bool__(self) -> bool:
-        return True  # it is a read, whatever it finds
+        return True  # a read is true even if it is empty
 
     @property
     def _range_size(self) -> int:
@@ -80,13 +80,13 @@ class AsyncRows:
                 if self._where is None:
                     yield slab.rows
                     continue
-                # Beside the loop: it may be a node's own.
+                # Off the loop: it may be a node's own.
                 for kept in await asyncio.to_thread(self._where.kept, slab.rows):
                     shown = kept.select(self.schema.names)
                     yield pa.RecordBatch.from_arrays(shown.columns, schema=self.schema)
 
     async def slabs(self) -> AsyncGenerator[Slab, None]:
-        """Give the rows by partition and offset."""
+        """Yield the rows by partition and offset."""
         for each in self.ranges:
             async with aclosing(bounded(self._feed(each))) as slabs:
                 async for slab in slabs:
@@ -108,9 +108,9 @@ class AsyncRows:
 async def endless(
     feeds: Sequence[Feed], more: More | None = None
 ) -> AsyncGenerator[Slab, None]:
-    """Give the rows of all partitions as they come, for ever.
+    """Yield the rows of all partitions as they arrive, forever.
 
-    `more` is asked once a second or so for feeds of partitions that are new.
+    `more` is called about once a second for feeds of new partitions.
     """
     turns = asyncio.Semaphore(FETCHES_MAX)
     fetches: dict[asyncio.Task[list[Slab]], Feed] = {}
@@ -148,4 +148,4 @@ async def _look(more: More) -> list[Feed]:
     try:
         return await more()
     except Unavailable:
-        return []  # whether a node can be reached at all, the others notice
+        return []  # the feeds notice if the node is unreachable

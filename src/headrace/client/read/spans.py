@@ -1,4 +1,4 @@
-"""Which rows a read is about: from what users say to offsets of each partition."""
+"""Resolves what users ask for to offsets of each partition."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -22,19 +22,21 @@ LATEST: Final = "latest"
 
 @dataclass(frozen=True, slots=True)
 class Spans:
-    """Finds places in the partitions of one topic."""
+    """Finds offsets in the partitions of one topic."""
 
     caller: Caller
     view: View
 
     async def bounds(self, numbers: Sequence[int]) -> dict[int, Bounds]:
-        """Return what is retained of these partitions."""
+        """Return the bounds of the retained rows of these partitions."""
         if not numbers:
             return {}
         request = GetBounds(tuple(self.view.partition(number) for number in numbers))
         found = (await self.caller.get(request, read_messages.BoundsReply)).bounds
         if len(found) != len(numbers):
-            raise BadFrame(f"bounds of {len(numbers)} partitions were asked, {len(found)} came")
+            raise BadFrame(
+                f"requested bounds of {len(numbers)} partitions, received {len(found)}"
+            )
         return {
             number: Bounds(number, one.first, one.end, one.size, one.sealed_end, one.versions)
             for number, one in zip(numbers, found, strict=True)
@@ -58,7 +60,7 @@ class Spans:
         if isinstance(where, Mapping):
             missing = [number for number in bounds if number not in where]
             if missing:
-                hint = "Name each partition that is read, or choose with partition="
+                hint = "Give an offset for each partition read, or choose some with partition="
                 raise BadRequest(f"no offset for partition {missing[0]}", hint=hint)
             return {number: _offset(where[number]) for number in bounds}
         timestamp = microseconds(where)
@@ -67,14 +69,14 @@ class Spans:
     async def ranges(
         self, numbers: Sequence[int], start: Where, end: Where, last: int | None
     ) -> tuple[Range, ...]:
-        """Return what a bounded read reads. Without an end, that is the committed one now."""
+        """Return the ranges of a bounded read. The default end is the current committed one."""
         count = None if last is None else whole(last, "last")
         bounds = await self.bounds(numbers)
         ends = await self.places(LATEST if end is None else end, bounds)
         if count is None:
             starts = await self.places(start, bounds)
         elif start is not None:
-            raise BadRequest("start and last cannot be combined", hint="Give one of them")
+            raise BadRequest("start and last cannot be combined", hint="Use only one of them")
         elif count < 0:
             raise BadRequest(f"last must be 0 or more, got {count}")
         else:
@@ -96,6 +98,6 @@ def _range(number: int, start: int, stop: int, end: Where) -> Range:
 def _offset(given: object) -> int:
     number = whole(given, "an offset")
     if not 0 <= number < 2**63:
-        hint = "Offsets count from 0; for the last rows give last=…"
-        raise BadRequest(f"{number} is no offset", hint=hint)
+        hint = "Offsets start at 0; for the last rows use last=…"
+        raise BadRequest(f"{number} is not a valid offset", hint=hint)
     return number

@@ -1,1 +1,1 @@
-"""What users say, and what they get."""
+"""Parsing of arguments, and the values that users get."""

@@ -1,4 +1,4 @@
-"""What the client answers with: plain values."""
+"""The values that the client returns."""
 
 import re
 from collections.abc import Iterable
@@ -16,7 +16,7 @@ from headrace.wire.topic_messages import OrphanInfo
 
 @dataclass(frozen=True, slots=True, order=True)
 class Range:
-    """Rows `start` to before `end` of one partition."""
+    """Rows of one partition, from `start` to `end` (exclusive)."""
 
     partition: int
     start: int
@@ -28,7 +28,7 @@ class Range:
 
 
 def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Return ranges sorted, those that follow one another as one."""
+    """Return the ranges sorted, with adjacent ones merged."""
     found: list[Range] = []
     for each in sorted(ranges):
         last = found[-1] if found else None
@@ -41,7 +41,7 @@ def merged(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 @dataclass(frozen=True, slots=True)
 class AdoptedOrphans:
-    """What became, or would become, of partitions that the metadata had lost."""
+    """The outcome, actual or of a dry run, for partitions that the metadata had lost."""
 
     revision: int  # of the metadata
     adopted: tuple[str, ...]  # in words, one topic each
@@ -50,7 +50,7 @@ class AdoptedOrphans:
 
 @dataclass(frozen=True, slots=True)
 class OrphanedPartition:
-    """A partition that a shard has, and that the metadata has lost."""
+    """A partition that a shard has but the metadata has lost."""
 
     group: int
     partition: str  # its namespace, in hex
@@ -63,7 +63,7 @@ class OrphanedPartition:
 
 
 def orphaned(info: OrphanInfo) -> OrphanedPartition:
-    """Describe a partition as a node does."""
+    """Convert a node's description of a partition."""
     first, last = (
         None if at is None else datetime.fromtimestamp(at / 1_000_000, UTC)
         for at in (info.first_at, info.last_at)
@@ -81,7 +81,7 @@ def orphaned(info: OrphanInfo) -> OrphanedPartition:
 
 
 def namespace_of(partition: str) -> int:
-    """Read a partition's namespace as the status names it."""
+    """Parse a partition's namespace as shown in the status."""
     if re.fullmatch("[0-9a-fA-F]{1,16}", partition) is None:
         raise BadRequest(
             f"{said(partition)!r} is not a recoverable partition ID",
@@ -92,9 +92,9 @@ def namespace_of(partition: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Rows that are on disk, and where they are."""
+    """The offsets of appended rows, which are on disk."""
 
-    ranges: tuple[Range, ...]  # sorted, none of them empty
+    ranges: tuple[Range, ...]  # sorted, none empty
 
     @property
     def row_count(self) -> int:
@@ -112,11 +112,11 @@ class Appended:
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """What became of a transaction. `repeated`: it was published before, and counts once."""
+    """The outcome of a transaction. `repeated`: already published before, and applied once."""
 
     ranges: tuple[Range, ...]
     repeated: bool
-    same: bool | None  # as the earlier try; None: not a repeat, or nothing to compare
+    same: bool | None  # same rows as before; None: not a repeat, or nothing to compare
 
     @property
     def row_count(self) -> int:
@@ -125,14 +125,14 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """What is retained of one partition: rows `first` to before `end`."""
+    """The retained rows of one partition: from `first` to `end` (exclusive)."""
 
     partition: int
     first: int
     end: int
     size: int  # bytes of their batches
     sealed_end: int  # rows before this are in segments
-    versions: tuple[tuple[int, int], ...]  # schema version, first offset it is in force at
+    versions: tuple[tuple[int, int], ...]  # schema version, its first offset
 
     @property
     def row_count(self) -> int:
@@ -141,7 +141,7 @@ class Bounds:
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """Where a consumer group reads on in one partition."""
+    """The next offset of a consumer group in one partition."""
 
     partition: int
     group: str
@@ -153,7 +153,7 @@ class Cursor:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """`first` is the first row retained; `holds` are groups, and what they hold on to."""
+    """`first` is the first row retained; `holds` are groups and what they hold."""
 
     partition: int
     first: int
@@ -162,7 +162,7 @@ class Trimmed:
 
 @dataclass(frozen=True, slots=True)
 class Unerased:
-    """A file that holds, or may hold, rows of deleted topics, and why it is still there."""
+    """A file that holds, or may hold, rows of deleted topics, and why it still exists."""
 
     path: str  # on the node's machine
     why: str
@@ -179,7 +179,7 @@ class Retention:
         us = timedelta(microseconds=1)
         age = "" if self.age is None else format_duration(Duration(self.age // us))
         said = [text for text in (age, shown_size(self.size)) if text]
-        return " or ".join(said) or "for ever"
+        return " or ".join(said) or "forever"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +195,7 @@ class TopicSummary:
 
 
 def shown_size(size: int | None) -> str:
-    """Write a size in three digits or so, for people; nothing for no limit."""
+    """Format a size in about three digits, for display; empty for no limit."""
     if size is None:
         return ""
     for name in ("TiB", "GiB", "MiB", "KiB"):

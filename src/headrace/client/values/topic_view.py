@@ -1,4 +1,4 @@
-"""A topic as it was when somebody looked: what metadata says of it, decoded."""
+"""A topic at one point in time: its decoded metadata."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ from headrace.model.batch import Layout, layout
 from headrace.model.schema import decode_schema
 from headrace.wire.topic_messages import PartitionInfo, TopicInfo
 
-KEY_OPTION: Final = "key"  # the option in which a topic's key column is kept
+KEY_OPTION: Final = "key"  # the option that stores a topic's key column
 _MICROSECONDS_MAX: Final = 253_402_300_799_999_999  # the end of the year 9999
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A topic in one life, with the newest schema and partitions that were known."""
+    """A topic in one life, with the newest known schema and partitions."""
 
     info: TopicInfo
     schemas: dict[int, pa.Schema]  # by version
@@ -28,13 +28,13 @@ class View:
 
     @classmethod
     def of(cls, info: TopicInfo) -> "View":
-        """Decode what a node answered."""
+        """Decode a node's answer."""
         try:
             schemas = {each.version: decode_schema(each.schema) for each in info.schemas}
         except BadSchema as error:
             raise BadFrame(f"the schema of {info.topic!r}: {error}") from error
         if not schemas or not info.partitions:
-            raise BadFrame(f"topic {info.topic!r} came without a schema or a partition")
+            raise BadFrame(f"received topic {info.topic!r} without a schema or a partition")
         layouts = {version: layout(schema) for version, schema in schemas.items()}
         return cls(info, schemas, layouts)
 
@@ -62,7 +62,7 @@ class View:
     @property
     def retention(self) -> Retention:
         age = self.info.retention_age_ms
-        # What no timedelta holds is longer than anybody lives.
+        # Capped to the range of timedelta, which exceeds any real retention.
         known = None if age is None else timedelta(milliseconds=min(age, 10**14))
         return Retention(known, self.info.retention_size)
 
@@ -72,19 +72,19 @@ class View:
         return datetime(1970, 1, 1, tzinfo=UTC) + since
 
     def partition(self, number: int) -> PartitionInfo:
-        """Return partition `number`, or say how many there are."""
+        """Return partition `number`; the error says how many there are."""
         count = len(self.info.partitions)
         number = whole(number, "partition")
         if not 0 <= number < count:
             last = count - 1
             raise BadRequest(
                 f"topic {self.name!r} has no partition {number}",
-                hint=f"It has {count}, 0 to {last}" if last else "It has one, 0",
+                hint=f"It has {count}, from 0 to {last}" if last else "It has only partition 0",
             )
         return self.info.partitions[number]
 
     def numbers(self, chosen: int | Sequence[int] | None) -> list[int]:
-        """Return the partitions that a user named; None is all of them."""
+        """Return the partitions that a user named; None means all."""
         if chosen is None:
             return list(range(len(self.info.partitions)))
         is_one = isinstance(chosen, int | str | bytes) or not isinstance(chosen, Iterable)

@@ -1,4 +1,4 @@
-"""A condition on rows, from text to an expression that Arrow evaluates.
+"""Parses a condition on rows into an expression that Arrow evaluates.
 
     either  := both ("or" both)*
     both    := negated ("and" negated)*
@@ -7,8 +7,8 @@
              | column "is" ["not"] "null" | column        of type bool
     operand := column | value
 
-As in SQL, a comparison with null is neither true nor false, and such a row is left out.
-Nothing is run that was typed: only what this grammar knows becomes an expression.
+As in SQL, a comparison with null is neither true nor false, and the row is left out. No typed
+text is executed: only what this grammar knows becomes an expression.
 """
 
 from dataclasses import dataclass, field
@@ -23,7 +23,7 @@ from headrace.client.where.words import BadWhere, TokenKind, Word, words_of
 from headrace.client.write.schemas import type_word
 from headrace.model.column_types import said
 
-NESTING_MAX: Final = 64  # brackets within brackets
+NESTING_MAX: Final = 64  # nested parentheses
 _SIGNS: Final = {
     "=": "equal",
     "==": "equal",
@@ -44,15 +44,15 @@ _MIRRORED: Final = {
 
 @dataclass(frozen=True, slots=True)
 class RowCondition:
-    """A condition, and the columns that it looks at."""
+    """A condition and the columns that it reads."""
 
     text: str
     expression: Expression
     columns: tuple[str, ...]
 
     def kept(self, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        """Return the rows for which it is true, in their order. BadWhere if it cannot be."""
-        from pyarrow import acero  # it takes half a second, which other commands need not wait
+        """Return the rows for which it is true, in order. BadWhere if evaluation fails."""
+        from pyarrow import acero  # takes half a second to load
 
         rows = acero.TableSourceNodeOptions(pa.Table.from_batches([batch]))
         steps = [
@@ -62,7 +62,7 @@ class RowCondition:
         try:
             found = acero.Declaration.from_sequence(steps).to_table(use_threads=False)
         except pa.ArrowException as error:
-            flaw = f"it cannot be evaluated: {said(error)}"
+            flaw = f"cannot be evaluated: {said(error)}"
             raise BadWhere(self.text, 0, flaw) from None
         return [each for each in found.to_batches() if each.num_rows]
 
@@ -76,7 +76,7 @@ class _Column:
 
 
 def parse_where(text: str, schema: pa.Schema) -> RowCondition:
-    """Return the condition that `text` is on rows of `schema`. BadWhere shows the place."""
+    """Parse `text` as a condition on rows of `schema`. BadWhere shows the place."""
     parser = _Parser(text, schema, words_of(text))
     expression = parser.either(0)
     parser.expect_end()
@@ -91,7 +91,7 @@ class _Parser:
     schema: pa.Schema
     words: list[Word]
     place: int = 0
-    columns: dict[str, None] = field(default_factory=dict)  # in their order
+    columns: dict[str, None] = field(default_factory=dict)  # in order
 
     @property
     def word(self) -> Word:
@@ -122,7 +122,7 @@ class _Parser:
 
     def _bracketed(self, depth: int) -> Expression:
         if depth >= NESTING_MAX:
-            raise self._flaw(f"brackets are nested more than {NESTING_MAX} deep")
+            raise self._flaw(f"parentheses are nested more than {NESTING_MAX} levels deep")
         self._expect("(")
         found = self.either(depth + 1)
         self._expect(")")
@@ -177,7 +177,7 @@ class _Parser:
         if isinstance(left, ConditionValue) and isinstance(right, _Column):
             mirrored = _MIRRORED.get(sign, sign)
             return compared(right.expression, right.kind, mirrored, left, self.text)
-        hint = f"There are {said(', '.join(self.schema.names))}"
+        hint = f"The columns are {said(', '.join(self.schema.names))}"
         raise BadWhere(self.text, left.position, "neither side is a column", hint=hint)
 
     def _operand(self) -> "_Column | ConditionValue":
@@ -197,7 +197,9 @@ class _Parser:
             near = get_close_matches(name, self.schema.names, 1)
             names = said(", ".join(self.schema.names))
             hint = (
-                f"Is it {near[0]!r}?" if near else f"Text stands in quotes; there are {names}"
+                f"Is it {near[0]!r}?"
+                if near
+                else f"Put text in quotes; the columns are {names}"
             )
             raise BadWhere(self.text, word.position, f"there is no column {name!r}", hint=hint)
         kind = self.schema.field(name).type
@@ -232,7 +234,7 @@ class _Parser:
 
 
 def _alike(left: _Column, right: _Column) -> tuple[Expression, Expression]:
-    """Return two columns to be compared. Beside floats, whole numbers are floats, as in SQL."""
+    """Return two comparable columns. Integers compared with floats become floats, as in SQL."""
     pair = (left, right)
     if not any(pa.types.is_floating(each.kind) for each in pair):
         return left.expression, right.expression

@@ -1,7 +1,7 @@
-"""Values in a condition, as values of the column that they are compared with.
+"""Converts values in a condition to the type of the column they are compared with.
 
-A column of whole numbers is compared with any number exactly: `id > 1.5` is `id > 1`, and a
-number beyond all that the column can have makes the comparison true, or false, for every row.
+An integer column compares exactly with any number: `id > 1.5` means `id > 1`, and a number
+outside the column's range makes the comparison true, or false, for every row.
 """
 
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from headrace.errors import BadRequest
 
 Expression = Any  # a pc.Expression, which has no types
 _WHOLE_MAX: Final = 2**63
-# What a comparison with a number means, if that number is not whole: one with its floor.
+# A comparison with a fraction becomes this comparison with its floor.
 _WITH_FLOOR: Final = {"less": "less_equal", "greater_equal": "greater"}
 _TRUE_BELOW: Final = frozenset({"less", "less_equal", "not_equal"})
 _TRUE_ABOVE: Final = frozenset({"greater", "greater_equal", "not_equal"})
@@ -35,7 +35,7 @@ class ConditionValue:
 
 
 def value_of(word: Word) -> ConditionValue | None:
-    """Return the value that a word is, or None."""
+    """Return the value of a word, or None."""
     if word.kind in (TokenKind.STRING, TokenKind.NUMBER, TokenKind.TIME) or word.says(
         "true", "false", "null"
     ):
@@ -46,7 +46,7 @@ def value_of(word: Word) -> ConditionValue | None:
 def compared(
     column: Expression, kind: pa.DataType, sign: str, value: ConditionValue, text: str
 ) -> Expression:
-    """Compare a column of `kind` with a value. BadWhere if it is none to compare with."""
+    """Compare a column of `kind` with a value. BadWhere if they are not comparable."""
     found = scalar_for(value, kind, text)
     if pa.types.is_integer(kind):
         return _whole_compared(column, sign, found)
@@ -56,17 +56,17 @@ def compared(
 def among(
     column: Expression, kind: pa.DataType, values: list[ConditionValue], text: str
 ) -> Expression:
-    """Ask whether a column has one of the values. What it cannot have is left out."""
+    """Test whether a column has one of the values. Impossible values are left out."""
     found = [scalar_for(each, kind, text) for each in values]
     wanted = [each for each in found if _is_one_of(each, kind)]
     return _unless_null(column, column.isin(pa.array(map(_plain, wanted), kind)))
 
 
 def scalar_for(value: ConditionValue, kind: pa.DataType, text: str) -> "pa.Scalar | Decimal":
-    """Return `value` as one that a column of `kind` is compared with."""
+    """Return `value` for comparison with a column of `kind`."""
     if value.kind is TokenKind.KEYWORD and value.text == "null":
         raise BadWhere(
-            text, value.position, "nothing equals null", hint="Write is null, or is not null"
+            text, value.position, "nothing equals null", hint="Use is null or is not null"
         )
     try:
         found = _scalar(value, kind)
@@ -76,7 +76,7 @@ def scalar_for(value: ConditionValue, kind: pa.DataType, text: str) -> "pa.Scala
     except (ValueError, ArithmeticError, pa.ArrowException):
         found = None
     if found is None:
-        hint = "Put text into quotes" if pa.types.is_string(kind) else ""
+        hint = "Put text in quotes" if pa.types.is_string(kind) else ""
         flaw = f"expected {type_word(kind)}, found {value.text!r}"
         raise BadWhere(text, value.position, flaw, hint=hint)
     return found
@@ -120,7 +120,7 @@ def _whole_compared(column: Expression, sign: str, number: Decimal) -> Expressio
 
 
 def _unless_null(column: Expression, answer: Any) -> Expression:  # noqa: ANN401
-    """Null is neither: equal to nothing, in no list, and out of none."""
+    """Return `answer`, or null where the column is null: neither equal to a value nor not."""
     return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), answer)
 
 

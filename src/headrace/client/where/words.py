@@ -1,7 +1,7 @@
-"""The words of a condition: names, values, signs, each with its place.
+"""Splits a condition into words: names, values and signs, each with its position.
 
 name   := letters, digits, _ and dots, or anything in `backticks`
-string := '…' or "…"; a quote within is doubled
+string := '…' or "…"; a quote inside is doubled
 number := 10, -2.5, 1e6
 time   := 2026-11-15, 2026-11-15T10:00Z, without quotes
 sign   := == = != <> < <= > >= ( ) ,
@@ -15,14 +15,14 @@ from typing import Final
 from headrace.client.show import printable
 from headrace.errors import BadRequest
 
-TEXT_MAX: Final = 10_000  # letters; nobody types more
-_AROUND: Final = 60  # letters before and behind a place that a message shows
+TEXT_MAX: Final = 10_000  # characters; more than anyone types
+_AROUND: Final = 60  # characters before and after a position that a message shows
 
 KEYWORDS: Final = frozenset({"and", "or", "not", "in", "is", "null", "true", "false"})
 
 
 class BadWhere(BadRequest):
-    """A condition that cannot be understood, with the place where."""
+    """A condition that cannot be parsed or evaluated, with the position."""
 
     def __init__(
         self, text: str, position: int, flaw: str, *, hint: str = "", name: str = "where"
@@ -33,7 +33,7 @@ class BadWhere(BadRequest):
         self.flaw = flaw
 
     def called(self, name: str) -> "BadWhere":
-        """Return the same under the name that it has elsewhere, such as an option's."""
+        """Return the same error under another name, such as an option's."""
         return BadWhere(self.text, self.position, self.flaw, hint=self.hint, name=name)
 
     def __str__(self) -> str:
@@ -46,7 +46,7 @@ class BadWhere(BadRequest):
 
 
 class TokenKind(Enum):
-    """What a word is."""
+    """The kind of a word."""
 
     NAME = auto()
     KEYWORD = auto()
@@ -59,7 +59,7 @@ class TokenKind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Word:
-    """One word: what it says without its quotes, and where it stands."""
+    """One word: its text without quotes, and its position."""
 
     kind: TokenKind
     text: str
@@ -70,7 +70,7 @@ class Word:
         return "the end" if self.kind is TokenKind.END else repr(self.text)
 
     def says(self, *texts: str) -> bool:
-        """Tell whether it is one of these signs or keywords."""
+        """Say whether it is one of these signs or keywords."""
         return self.kind in (TokenKind.SIGN, TokenKind.KEYWORD) and self.text in texts
 
 
@@ -91,7 +91,7 @@ _WORD: Final = re.compile(
 def words_of(text: str) -> list[Word]:
     """Return the words of a condition; the last one is its end."""
     if len(text) > TEXT_MAX:
-        raise BadWhere(text, TEXT_MAX, f"it is longer than {TEXT_MAX:,} letters")
+        raise BadWhere(text, TEXT_MAX, f"longer than {TEXT_MAX:,} characters")
     found: list[Word] = []
     position = 0
     while text[position:].strip():
@@ -125,6 +125,6 @@ def _no_word(text: str, position: int) -> BadWhere:
     place = position + len(text[position:]) - len(text[position:].lstrip())
     letter = text[place]
     if letter in "'\"`":
-        return BadWhere(text, place, f"a {letter} is opened and not closed")
-    instead = {"&": "Write and", "|": "Write or", "!": "Write not, or !="}.get(letter, "")
+        return BadWhere(text, place, f"a {letter} is opened but not closed")
+    instead = {"&": "Use and", "|": "Use or", "!": "Use not or !="}.get(letter, "")
     return BadWhere(text, place, f"{letter!r} is not allowed here", hint=instead)

@@ -1,4 +1,4 @@
-"""Rows that a producer was given and has not sent yet. Any thread may put some in."""
+"""The buffer of a producer: rows that are not sent yet. Thread-safe."""
 
 import threading
 from collections.abc import Iterable, Iterator
@@ -11,23 +11,23 @@ from headrace.client.write.convert import Converter, Data, pieces, row_of, row_s
 from headrace.errors import BadRequest
 from headrace.model.split import about_size
 
-SIZE_MIN: Final = 1024 * 1024  # that a basket takes, however small its batches are
+SIZE_MIN: Final = 1024 * 1024  # that a buffer accepts, however small its batches are
 
 
 class Signal(Enum):
-    """What its owner should do after something was put in."""
+    """What the owner should do after a put."""
 
     NOTHING = auto()
-    LINGER = auto()  # the basket was empty: send it soon
+    LINGER = auto()  # the buffer was empty: send it soon
     SEND = auto()  # it has enough for a batch
-    FULL = auto()  # nothing was put in
+    FULL = auto()  # nothing was added
 
 
 Item = Any  # a list of dicts, or a pa.RecordBatch that fits the schema
 
 
 class Accumulator:
-    """Rows and batches, in the order in which they came."""
+    """Buffered rows and batches, in order of arrival."""
 
     def __init__(self, batch_rows: int, batch_size: int, rows_max: int) -> None:
         self._batch_rows = batch_rows
@@ -36,15 +36,15 @@ class Accumulator:
         self._size_max = max(SIZE_MIN, batch_size * max(1, rows_max // batch_rows))
         self._lock = threading.Lock()
         self._items: list[Item] = []
-        self._rows: list[dict[str, object]] = []  # the last item, if more rows may join it
+        self._rows: list[dict[str, object]] = []  # the last item, if it can take more rows
         self._row_count = 0
-        self._size = 0  # bytes; of rows, about
-        # Below these, one more row is nothing to tell of.
+        self._size = 0  # bytes; approximate for rows
+        # Below these, one more row needs no signal.
         self._count_mark, self._size_mark = batch_rows, batch_size
         self.is_closed = False
 
     def put_row(self, row: dict[str, object]) -> Signal:
-        """Take a copy of a row. See `put`, which is this for any item."""
+        """Add a copy of a row. See `put`, which takes any item."""
         size = row_size(row)
         with self._lock:
             count, total = self._row_count + 1, self._size + size
@@ -55,9 +55,9 @@ class Accumulator:
             return Signal.NOTHING
 
     def put(self, item: Item, size: int) -> Signal:
-        """Take rows, or a batch, of about `size` bytes. An empty basket takes whatever it is.
+        """Add rows, or a batch, of about `size` bytes. An empty buffer accepts any size.
 
-        Raise BadRequest once it is closed: nobody would take out what is put in.
+        Raise BadRequest once it is closed: nothing would be sent any more.
         """
         with self._lock:
             return self._put(item, len(item), size)
@@ -85,16 +85,16 @@ class Accumulator:
     def check(self) -> None:
         """Raise BadRequest if it is closed."""
         if self.is_closed:
-            raise BadRequest("the producer is closed", hint="Make a new one")
+            raise BadRequest("the producer is closed", hint="Create a new one")
 
     def close(self) -> None:
-        """Stop reading. What is in it may be taken out."""
+        """Refuse further rows. Those in it can still be taken."""
         with self._lock:
             self.is_closed = True
-            self._rows = []  # so that the next row is looked at
+            self._rows = []  # so that the next row is checked
 
     def take(self) -> list[Item]:
-        """Give everything, and be empty."""
+        """Return everything and empty the buffer."""
         with self._lock:
             items, self._items, self._rows = self._items, [], []
             self._row_count = self._size = 0
@@ -112,9 +112,9 @@ def items_of(
     data: Data | Any,  # noqa: ANN401
     converter: Converter,
 ) -> Iterable[tuple[Item, int]]:
-    """Return what was sent as items with their sizes: rows, or batches that fit the schema.
+    """Return data as items with their sizes: rows, or batches that fit the schema.
 
-    Many rows are several items: a basket can take them one after another.
+    Many rows become several items, which a buffer can take one by one.
     """
     if isinstance(data, dict) or hasattr(data, "model_dump"):
         row = row_of(data)
@@ -125,10 +125,10 @@ def items_of(
 
 
 def batches_in(items: Iterable[Item], converter: Converter) -> Iterator[pa.RecordBatch]:
-    """Give what a basket had as batches, none of which is large because it has many rows."""
+    """Yield buffered items as batches of a limited number of rows."""
     for item in items:
         if isinstance(item, pa.RecordBatch):
-            # It fitted the schema when it was put in; that may have changed.
+            # It fit the schema when it was added; the schema may have changed.
             yield converter.conformed(item)
         else:
             yield from converter.batches_of(item)

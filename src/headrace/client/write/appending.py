@@ -1,4 +1,4 @@
-"""One append on its way: parcels into their lanes, offsets back."""
+"""One append in progress: parcels into their lanes, offsets back."""
 
 import asyncio
 from collections import deque
@@ -25,10 +25,10 @@ def parcels(
     limit: int,
     size: int = BODY_SIZE,
 ) -> Iterator[Parcel]:
-    """Give batches of the topic's newest schema as they are sent, each with its partition.
+    """Yield batches of the topic's newest schema as parcels, each with its partition.
 
-    That is the one named, or the one of the key, or, without a key, the next in turn. Touches
-    no loop: any thread may do it.
+    That is `partition`, or the key's, or, without a key, the next round-robin. Thread-safe:
+    uses no loop.
     """
     count, key = len(view.info.partitions), view.key
     if partition is not None:
@@ -47,7 +47,7 @@ def parcels(
 
 
 class Appending:
-    """Some parcels of one caller, and what became of them."""
+    """The parcels of one append, and their outcomes."""
 
     def __init__(self, caller: Caller, writer: Sender, view: View) -> None:
         self._caller = caller
@@ -58,7 +58,7 @@ class Appending:
         self._error: BaseException | None = None
 
     async def put(self, parcel: Parcel) -> None:
-        """Send one more. Raise what has become of an earlier one, if that failed."""
+        """Send another parcel. Raises the error of an earlier one that failed."""
         self._collect()
         if self._error is not None:
             raise self._error
@@ -70,9 +70,9 @@ class Appending:
         self._open.append(done)
 
     def begin(self, parcel: Parcel, tell: Callable[[asyncio.Future[Range]], object]) -> None:
-        """Send the only parcel, without a task if there is room for it; `tell` its end.
+        """Send the only parcel, without a task if there is room; `tell` gets its future.
 
-        Raise what `put` would, if it is known at once.
+        Raises what `put` would, if known at once.
         """
         done = self._writer.put_now(parcel, self._info(parcel), self._caller.deadline())
         if done is None:
@@ -85,9 +85,9 @@ class Appending:
         return await done
 
     async def finish(self, parcel: Parcel | None = None) -> Appended:
-        """Wait for all, and raise the first error. Its notes tell what was appended.
+        """Wait for all, and raise the first error. Its notes list what was appended.
 
-        `parcel` is one more, the last.
+        `parcel` is the last one, not sent yet.
         """
         if parcel is not None:
             await self.put(parcel)
@@ -107,7 +107,7 @@ class Appending:
     async def fail(self, error: HeadraceError, parcel: Parcel | None = None) -> None:
         """Wait for all, and raise `error`, with a note of what was appended before it.
 
-        `parcel` is one that came before it, and was not sent yet.
+        `parcel` precedes the error, and is not sent yet.
         """
         try:
             if parcel is not None:
@@ -118,7 +118,7 @@ class Appending:
         await self.finish()
 
     def abandon(self) -> None:
-        """Nobody waits any more: what was not sent yet is not sent."""
+        """Cancel what is not sent yet: the caller no longer waits."""
         for done in self._open:
             done.cancel()
 

@@ -1,4 +1,4 @@
-"""From whatever a user has to Arrow batches: tables, frames, rows, columns."""
+"""Converts user data to Arrow batches: tables, data frames, rows, columns."""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
@@ -13,58 +13,56 @@ from headrace.model.column_types import said
 from headrace.model.column_values import Required, check_names, names_of, required_of
 from headrace.model.schema import conform
 
-PIECE_ROWS: Final = 8_192  # that are converted at once: their columns stay in the cache
-PIECE_SIZE: Final = 1024 * 1024  # bytes of them, about: far below what one array can hold
+PIECE_ROWS: Final = 8_192  # converted at once: their columns stay in the CPU cache
+PIECE_SIZE: Final = 1024 * 1024  # their approximate bytes: far below what one array can hold
 
-_NO_ROWS: Final = "Give a table, a frame, a list of dicts, or a dict of lists"
+_NO_ROWS: Final = "Pass a table, a data frame, a list of dicts, or a dict of lists"
 _NUMBER_SIZE: Final = 8
 _NUMBERS: Final = (int, float, type(None))
 _TEXTS: Final = (str, bytes, bytearray)
 _LISTS: Final = (list, tuple)
 _SINGLE: Final = frozenset(
     {int, float, bool, type(None)}
-)  # types of values that are weighed without a look
-_SHOWN_MAX: Final = 100  # characters of a value that a message repeats
-_NESTING_MAX: Final = 32  # below that nothing is weighed; no kept type is so deep
+)  # types whose values have a fixed size
+_SHOWN_MAX: Final = 100  # characters of a value that a message shows
+_NESTING_MAX: Final = 32  # deeper values are not measured; no supported type is so deep
 
 
 @runtime_checkable
 class ArrowStream(Protocol):
-    """Anything that gives itself as an Arrow stream: polars, DuckDB, Arrow itself."""
+    """Anything that exports an Arrow stream: Polars, DuckDB, Arrow itself."""
 
     def __arrow_c_stream__(self, requested_schema: object | None = None) -> object: ...
 
 
 @runtime_checkable
 class ArrowArray(Protocol):
-    """Anything that gives itself as one Arrow batch."""
+    """Anything that exports one Arrow batch."""
 
     def __arrow_c_array__(self, requested_schema: object | None = None) -> object: ...
 
 
 Row = Mapping[str, object]
-# Rows as objects are those of pydantic models or dataclasses; a frame of pandas is an object,
-# too, and the Protocols are there for the others.
+# Row objects are pydantic models or dataclasses; a pandas data frame is an object too, and the
+# Protocols cover the rest.
 Data = (
     ArrowStream | ArrowArray | Sequence[Row] | Sequence[object] | Mapping[str, Sequence[object]]
 )
 
-Column: TypeAlias = (
-    Any  # a pa.Array, or a pa.ChunkedArray: in chunks, if one array cannot hold it
-)
+Column: TypeAlias = Any  # a pa.Array, or a pa.ChunkedArray if one array cannot hold it
 
 
 def batches_of(data: Data, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Give `data` as batches of exactly `schema`. See Converter."""
+    """Return `data` as batches of exactly `schema`. See Converter."""
     return Converter(schema).batches_of(data)
 
 
 class Converter:
-    """Makes batches of one schema, which is canonical, of whatever a user has.
+    """Converts user data to batches of one canonical schema.
 
-    One rule holds: values are taken exactly, by `column_types.TAKES`, and a column that may be
-    null may be left out. BadBatch names a column. `required` is what must be there, where the
-    caller has it already.
+    One rule holds: values are taken exactly, by `column_types.TAKES`, and nullable columns may
+    be omitted. BadBatch names the column. `required` is what `required_of(schema)` returns, if
+    the caller has it.
     """
 
     def __init__(self, schema: pa.Schema, required: Required | None = None) -> None:
@@ -76,11 +74,11 @@ class Converter:
         self._step = max(1, min(PIECE_ROWS, PIECE_SIZE // row_size))
 
     def batches_of(self, data: Data) -> Iterator[pa.RecordBatch]:
-        """Give `data` as batches.
+        """Return `data` as batches.
 
-        A stream is read and judged as it is taken; everything else is judged before the first.
+        A stream is validated as it is consumed; other data before the first batch.
         """
-        if type(data) is list:  # what else it may be takes longer to ask
+        if type(data) is list:  # the other checks take longer
             found: Iterable[pa.RecordBatch] = list(self.from_rows(rows_of(data)))
         else:
             found = self._arrow_batches(data)
@@ -88,7 +86,7 @@ class Converter:
         return iter(list(fitted)) if isinstance(found, list) else fitted
 
     def conformed(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        """Return a batch of any schema as one of this."""
+        """Convert a batch of any schema to this schema."""
         return conform(_filled(batch, self.schema), self.schema, self.required)
 
     def _arrow_batches(self, data: Data) -> Iterable[pa.RecordBatch]:
@@ -109,7 +107,7 @@ class Converter:
         return list(self.from_rows(rows_of(data)))
 
     def from_rows(self, rows: Sequence[dict[str, object]]) -> Iterator[pa.RecordBatch]:
-        """Make batches of rows, in which nulls may be where none may. See `pieces`."""
+        """Convert rows to batches, without checking nulls. See `pieces`."""
         for start in range(0, len(rows), self._step):
             some = rows[start : start + self._step]
             columns = self._regular(some) if self._is_flat else None
@@ -120,7 +118,7 @@ class Converter:
                 yield from self._to_batches(self._irregular(piece))
 
     def _regular(self, rows: Sequence[dict[str, object]]) -> list[list[Any]] | None:
-        """Return the columns of rows if each has just the names of the schema."""
+        """Return the columns of rows, or None unless each has exactly the schema's names."""
         if set(map(len, rows)) != {len(self._columns)}:
             return None
         try:
@@ -130,7 +128,7 @@ class Converter:
         return [each.fitted(values) for each, values in zip(self._columns, found, strict=True)]
 
     def _irregular(self, rows: Sequence[dict[str, object]]) -> list[list[Any]]:
-        """Return the columns of any rows. One that a row does not have is null in it."""
+        """Return the columns of any rows. A column missing from a row is null in it."""
         names = self.schema.names
         unknown = [
             name for name in dict.fromkeys(chain.from_iterable(rows)) if name not in names
@@ -139,7 +137,7 @@ class Converter:
         return [each.fitted([row.get(each.name) for row in rows]) for each in self._columns]
 
     def _cut(self, columns: list[list[Any]]) -> Iterator[pa.RecordBatch]:
-        """Make a batch of columns, or of each half of them while they are too large."""
+        """Convert columns to batches, halving them while they are too large."""
         count = len(columns[0])
         rules = zip(self._columns, columns, strict=True)
         if count > 1 and sum(rule.text_size(values) for rule, values in rules) > PIECE_SIZE:
@@ -158,23 +156,23 @@ class Converter:
 
 
 def _check_holds_rows(data: object) -> None:
-    """Refuse what is nearly rows, and say how it becomes some."""
+    """Refuse what is almost rows, with a hint how to convert it."""
     name = type(data).__name__
     if hasattr(data, "to_frame") or isinstance(data, pa.Array | pa.ChunkedArray):
         struct = isinstance(data, pa.Array) and pa.types.is_struct(data.type)
         if not struct:
-            hint = "Give its name, too: series.to_frame(name), or {name: values}"
-            raise BadBatch(f"{name} is one column, not rows", hint=hint)
+            hint = "Name it: series.to_frame(name), or {name: values}"
+            raise BadBatch(f"{name} is a single column, not rows", hint=hint)
     if hasattr(data, "collect") and hasattr(data, "lazy"):
-        raise BadBatch(f"{name} holds no rows yet", hint="Give what it collects: .collect()")
+        raise BadBatch(f"{name} holds no rows yet", hint="Collect it first: .collect()")
     if isinstance(data, Iterator) and not isinstance(data, ArrowStream):
-        raise BadBatch(f"{name} is not a list of rows", hint="Give list(rows)")
+        raise BadBatch(f"{name} is not a list of rows", hint="Pass list(rows)")
 
 
 def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """Add the columns that may be null and are left out.
+    """Add omitted nullable columns.
 
-    Those of polars' Enum and Categorical become strings: Arrow cannot undo them itself.
+    Columns of Polars' Enum and Categorical become strings: Arrow cannot decode them itself.
     """
     if batch.schema.equals(schema):
         return batch
@@ -192,7 +190,7 @@ def _filled(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def infer_schema(data: Data | Mapping[str, object]) -> pa.Schema:
-    """Return the schema that `data` has by itself; what it is kept as is judged elsewhere."""
+    """Return the schema of `data` as it is; the caller converts it to supported types."""
     if _is_pandas(data):
         return pa.Schema.from_pandas(data, preserve_index=False).remove_metadata()
     if isinstance(data, pa.RecordBatch | pa.Table):
@@ -209,12 +207,12 @@ def infer_schema(data: Data | Mapping[str, object]) -> pa.Schema:
             raise TypeError(f"{type(data).__name__} holds no rows")
         return pa.Table.from_pylist(rows_of(data)).schema
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        flaw = f"no schema can be told from it: {said(error)}"
+        flaw = f"cannot infer a schema: {said(error)}"
         raise BadBatch(flaw, hint=_NO_ROWS) from error
 
 
 def row_of(item: object) -> dict[str, object]:
-    """Return one row as a dict of its own: a dict, a pydantic model, or a dataclass."""
+    """Return one row as a new dict, from a dict, a pydantic model, or a dataclass."""
     if type(item) is dict:
         return item.copy()
     if isinstance(item, Mapping):
@@ -226,18 +224,18 @@ def row_of(item: object) -> dict[str, object]:
         return found
     if is_dataclass(item) and not isinstance(item, type):
         return asdict(item)
-    raise BadBatch(f"{type(item).__name__} is no row", hint="Give each row as a dict")
+    raise BadBatch(f"{type(item).__name__} is not a row", hint="Pass each row as a dict")
 
 
 def rows_of(data: Sequence[object]) -> list[dict[str, object]]:
-    """Return rows as dicts; those that are dicts already are the same ones."""
+    """Return rows as dicts; existing dicts are not copied."""
     if set(map(type, data)) == {dict}:
         return list(data)  # type: ignore[arg-type]  # each is a dict
     return [row_of(each) for each in data]
 
 
 def row_size(row: Mapping[str, object]) -> int:
-    """Return about how many bytes a row takes."""
+    """Return the approximate bytes of a row."""
     size = _NUMBER_SIZE
     for value in row.values():
         kind = type(value)
@@ -249,7 +247,7 @@ def row_size(row: Mapping[str, object]) -> int:
 
 
 def size_of(value: object, depth: int = 0) -> int:
-    """Return about how many bytes a value takes, with what is in it."""
+    """Return the approximate bytes of a value, with its content."""
     if isinstance(value, _NUMBERS):
         return _NUMBER_SIZE
     if isinstance(value, _TEXTS):
@@ -266,7 +264,7 @@ def size_of(value: object, depth: int = 0) -> int:
 def pieces(
     rows: Sequence[dict[str, object]],
 ) -> Iterator[tuple[list[dict[str, object]], int]]:
-    """Give rows in pieces of which one Arrow array can always be made, each with its size."""
+    """Yield rows in pieces that always fit into one Arrow array, each with its size."""
     held: list[dict[str, object]] = []
     held_size = 0
     for row in rows:
@@ -289,23 +287,23 @@ def _from_columns(columns: Mapping[str, Any], schema: pa.Schema) -> list[pa.Reco
     found = [_as_column(columns[field.name], field) for field in given]
     for field, column in zip(given, found, strict=True):
         if len(column) != len(found[0]):
-            flaw = f"it has {len(column)} values, {given[0].name!r} has {len(found[0])}"
-            raise BadBatch(flaw, column=field.name, hint="Give each column as many")
+            flaw = f"has {len(column)} values, {given[0].name!r} has {len(found[0])}"
+            raise BadBatch(flaw, column=field.name, hint="Use columns of equal length")
     return list(pa.Table.from_arrays(found, names=[each.name for each in given]).to_batches())
 
 
 def _check_columns(columns: Mapping[str, object]) -> None:
-    """Refuse single values: Arrow would take a text, or bytes, apart into letters."""
+    """Refuse single values: Arrow would split a string, or bytes, into its elements."""
     single = [name for name, each in columns.items() if not _is_column(each)]
     if single and len(single) == len(columns):
-        raise BadBatch("a dict of single values is one row", hint="Give it in a list: [row]")
+        raise BadBatch("a dict of single values is one row", hint="Pass it in a list: [row]")
     for name in single:
-        flaw = f"{repr(columns[name])[:_SHOWN_MAX]} is one value, not a column"
-        raise BadBatch(flaw, column=str(name), hint="Give a list of values")
+        flaw = f"{repr(columns[name])[:_SHOWN_MAX]} is a single value, not a column"
+        raise BadBatch(flaw, column=str(name), hint="Pass a list of values")
 
 
 def _with_absent(names: list[str], schema: pa.Schema) -> list[str]:
-    """Add the columns that may be left out: they are null in every row then."""
+    """Add the names of omitted nullable columns, which are null in every row."""
     absent = [each.name for each in schema if each.nullable and each.name not in names]
     return [*names, *absent]
 
@@ -320,8 +318,8 @@ def _as_column(values: Any, field: pa.Field) -> Column:  # noqa: ANN401
     if isinstance(values, pa.Array | pa.ChunkedArray):
         return values
     if (dimensions := getattr(values, "ndim", 1)) != 1:
-        flaw = f"it has {dimensions} dimensions, a column has one"
-        raise BadBatch(flaw, column=field.name, hint="Give a list of arrays: list(values)")
+        flaw = f"has {dimensions} dimensions, a column has one"
+        raise BadBatch(flaw, column=field.name, hint="Pass a list of arrays: list(values)")
     is_objects = str(getattr(values, "dtype", "")) == "object"
     if is_objects or isinstance(values, list | tuple):
         return _column(list(values), field)
@@ -337,12 +335,12 @@ def _array(values: list[Any], field: pa.Field) -> Column:
 
 
 def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  # noqa: ANN401
-    """Return a frame's columns, and those levels of its index that the schema names."""
+    """Return a data frame's columns, and the index levels that the schema names."""
     series = {str(name): frame[name] for name in frame.columns}
     if len(series) < len(frame.columns):
         names = [str(name) for name in frame.columns]
         twice = next(name for name in names if names.count(name) > 1)
-        raise BadBatch("it is there twice", column=twice, hint="Leave one out")
+        raise BadBatch("appears twice", column=twice, hint="Remove one")
     for level, name in enumerate(frame.index.names):
         if isinstance(name, str) and name in schema.names and name not in series:
             series[name] = frame.index.get_level_values(level)
@@ -353,9 +351,9 @@ def _frame_to_batches(frame: Any, schema: pa.Schema) -> list[pa.RecordBatch]:  #
 
 
 def _from_pandas(series: Any, name: str, schema: pa.Schema) -> Column:  # noqa: ANN401
-    """Return one column, of its own type. What pandas takes for a null, NaN too, is one."""
+    """Return one column in its own type. What pandas considers null, NaN too, becomes null."""
     if str(series.dtype).startswith("Sparse"):
-        raise BadBatch("it is sparse", column=name, hint="Give series.sparse.to_dense()")
+        raise BadBatch("is sparse", column=name, hint="Pass series.sparse.to_dense()")
     place = schema.get_field_index(name)
     if place >= 0 and str(series.dtype) == "object":
         values = zip(series.tolist(), series.isna().tolist(), strict=True)
@@ -369,11 +367,11 @@ def _converted(make: Any, name: str) -> Column:  # noqa: ANN401
     try:
         return make()
     except OverflowError as error:
-        hint = "Change the value, or take a column that holds it"
+        hint = "Change the value, or use a column type that can hold it"
         raise BadBatch("a number is out of range", column=name, hint=hint) from error
     except (pa.ArrowException, TypeError, ValueError, AttributeError) as error:
         flaw = said(str(error).splitlines()[0] if str(error) else error)
-        raise BadBatch(flaw, column=name, hint="Give values of the column's type") from error
+        raise BadBatch(flaw, column=name, hint="Use values of the column's type") from error
 
 
 def _is_text(data: object) -> bool:
@@ -390,8 +388,8 @@ def _read(data: ArrowStream) -> Iterator[pa.RecordBatch]:
         with pa.RecordBatchReader.from_stream(data) as reader:
             yield from reader
     except pa.ArrowInvalid as error:
-        # What a stream in Python raised comes with its whole trace.
+        # An error from a Python stream includes its whole traceback.
         flaw = str(error).strip().partition("\n")[0]
         raise BadBatch(
-            f"the stream broke off: {said(flaw)}", hint="Look at what gives the rows"
+            f"the stream failed: {said(flaw)}", hint="Check the source of the rows"
         ) from error

@@ -1,15 +1,15 @@
-"""The client's half of the writer rule: which batch has which version, and what failures mean.
+"""The client's half of the writer rule: versions of batches, and the meaning of failures.
 
-A batch keeps its version, and its bytes, until the log has said what became of it. One that is
-given up leaves a gap, and those behind it need other numbers. That is safe only where no copy
-of them can still arrive under the old ones:
+A batch keeps its version and its bytes until the log has reported its outcome. One that is
+given up leaves a gap, and those after it need other versions. That is safe only if no copy of
+them can still arrive under the old ones:
 
-    given up              those behind it
-    surely not appended   cannot have been appended either: the log takes no gap. They move down
-                          in number; or, if a copy of one may still be under way, they begin
-                          anew under a new writer, whose copies of old are dead behind the gap
-    perhaps appended      those of which a copy may have arrived are unknown, too; the others
-                          begin anew under a new writer
+    given up              those after it
+    not appended          cannot have been appended either: the log accepts no gap. They move
+                          down; or, if a copy of one may still be under way, they start again
+                          under a new writer, as the gap blocks the copies under the old one
+    perhaps appended      those of which a copy may have arrived are unknown too; the others
+                          start again under a new writer
 """
 
 from asyncio import Future
@@ -30,15 +30,15 @@ from headrace.errors import (
     WriterUnknown,
 )
 
-# The log remembers 64 versions of a writer: what is in flight can always be repeated.
+# The log remembers 64 versions of a writer: batches in flight can always be repeated.
 COUNT_MAX: Final = 32
-# Refusals after which the count of versions is not what either side thought.
+# Refusals after which both sides disagree on the count of versions.
 _BROKEN: Final = frozenset({"writer_conflict", "too_old"})
 
 
 @dataclass(slots=True, eq=False)
 class Draft:
-    """One batch on its way into a partition."""
+    """One batch on its way to a partition."""
 
     body: memoryview
     row_count: int
@@ -47,20 +47,20 @@ class Draft:
     deadline: float
     done: Future[Range]
     version: int = 0
-    error: HeadraceError | None = None  # of the newest try
+    error: HeadraceError | None = None  # of the latest attempt
     is_doubtful: bool = False  # a copy may have been appended, or may still be
 
 
 @dataclass(slots=True)
 class InFlight:
-    """The batches of one writer and partition that have a version and no verdict."""
+    """The batches of one writer and partition with a version but no verdict."""
 
     writer: bytes
     new_writer: Callable[[], bytes]
     drafts: deque[Draft] = field(default_factory=deque)  # by version, dense
     next_version: int = 1
     is_known: bool = False  # the log has acknowledged a version of this writer
-    is_forgotten: bool = False  # and does not know it any more
+    is_forgotten: bool = False  # and no longer knows it
 
     @property
     def has_room(self) -> bool:
@@ -74,15 +74,15 @@ class InFlight:
         self.drafts.append(draft)
 
     def on_appended(self, draft: Draft) -> None:
-        """Note that the log has it, now or already."""
+        """Note that the log has it, newly or from before."""
         self.is_known = True
         self.drafts.remove(draft)
 
     def on_failed(self, draft: Draft, error: HeadraceError) -> None:
-        """Note how a try ended. What follows from it, `settle` says."""
+        """Note how an attempt failed. `settle` draws the consequences."""
         draft.error = error
         if isinstance(error, WriterUnknown):
-            # Before the first acknowledgement this says only that version 1 is not there yet.
+            # Before the first acknowledgement this only means that version 1 is missing.
             self.is_forgotten = self.is_known
         elif isinstance(error, Refused):
             draft.is_doubtful |= error.code in _BROKEN
@@ -90,9 +90,9 @@ class InFlight:
             draft.is_doubtful = True
 
     def settle(self, now: float) -> list[tuple[Draft, HeadraceError]]:
-        """Give up what is hopeless, number the rest anew if need be; return those given up.
+        """Give up the hopeless, renumber the rest if needed; return those given up.
 
-        Called when no try is under way.
+        Called when no attempt is under way.
         """
         given_up: list[tuple[Draft, HeadraceError]] = []
         if self.is_forgotten:
@@ -109,7 +109,7 @@ class InFlight:
         return given_up
 
     def sendable(self, now: float) -> list[Draft]:
-        """Return those to be sent again: up to the first that will be given up."""
+        """Return the batches to send again: up to the first that will be given up."""
         found = []
         for draft in self.drafts:
             if is_hopeless(draft, now):
@@ -134,12 +134,12 @@ class InFlight:
 
 
 def is_hopeless(draft: Draft, now: float) -> bool:
-    """Say whether another try is of no use."""
+    """Say whether another attempt is useless."""
     return draft.deadline <= now or _is_final(draft.error)
 
 
 def verdict(draft: Draft) -> HeadraceError:
-    """Return what the one who appended is told about a batch that is given up."""
+    """Return the error that the caller gets for a batch that is given up."""
     error = draft.error
     if not draft.is_doubtful:
         if error is None or isinstance(error, WriterUnknown):
@@ -147,10 +147,10 @@ def verdict(draft: Draft) -> HeadraceError:
         return error
     if error is not None and _is_final(error) and not isinstance(error, Rejected | Unavailable):
         return error
-    reason = "no answer came in time" if error is None else Exception.__str__(error)
+    reason = "no answer in time" if error is None else Exception.__str__(error)
     return Unknown(
-        f"the batch may have been appended, and may not: {reason}",
-        hint="Read the end of the partition before you append it again",
+        f"the batch may or may not have been appended: {reason}",
+        hint="Check the end of the partition before you append it again",
     )
 
 

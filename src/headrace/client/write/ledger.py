@@ -2,8 +2,8 @@
 
     line := a JSON object  newline
 
-A line that ends without its newline was never reported. Anyone may compare the file with what
-the log, or a table, holds.
+A line without its newline was never reported. The file can be compared with the content of the
+log or of a table.
 """
 
 import asyncio
@@ -50,7 +50,7 @@ class Line:
 
 
 class Ledger:
-    """An open ledger. Lines that come while one is synced share the next sync."""
+    """An open ledger. Lines that arrive during a sync share the next one."""
 
     def __init__(self, path: str) -> None:
         self.path = path
@@ -63,7 +63,7 @@ class Ledger:
         except OSError as error:
             raise BadRequest(
                 f"the ledger {path} cannot be opened: {error.strerror}",
-                hint="Name a file in a directory that is there and may be written",
+                hint="Use a file in an existing, writable directory",
             ) from error
         try:
             size = os.fstat(self._file).st_size
@@ -82,7 +82,7 @@ class Ledger:
             if self._failure is not None:
                 raise StorageFailed(self.path, "writing the ledger", self._failure)
             if not any(each is data for each in self._pending):
-                return  # it went with another one
+                return  # written together with another line
             pending, self._pending = self._pending, []
             loop = asyncio.get_running_loop()
             writing = loop.run_in_executor(None, self._write, b"".join(pending))
@@ -91,8 +91,8 @@ class Ledger:
             except OSError as error:
                 raise StorageFailed(self.path, "writing the ledger", error) from error
             except asyncio.CancelledError:
-                await asyncio.wait({writing})  # others wait for the same sync, by the lock
-                writing.exception()  # kept for those who come next
+                await asyncio.wait({writing})  # others wait for this sync, by the lock
+                writing.exception()  # `_failure` keeps it for later calls
                 raise
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""One writer's way into one partition: many batches in flight, each appended exactly once."""
+"""One writer's lane to one partition: many batches in flight, each appended exactly once."""
 
 import asyncio
 import secrets
@@ -28,13 +28,13 @@ from headrace.wire.write_messages import AppendRequest
 
 
 def new_writer() -> bytes:
-    """Make the name of a writer that nobody else has."""
+    """Return a unique name for a writer."""
     return secrets.token_bytes(WRITER_SIZE)
 
 
 @dataclass(frozen=True, slots=True)
 class SendTarget:
-    """The partition that a lane leads to."""
+    """The partition of a lane."""
 
     topic: str
     number: int
@@ -42,7 +42,7 @@ class SendTarget:
 
 
 class PartitionSender:
-    """Sends drafts in their order. What follows a failure is a task."""
+    """Sends drafts in order. A task handles failures."""
 
     def __init__(
         self, caller: Caller, target: SendTarget, writer: bytes, ledger: Ledger | None
@@ -52,18 +52,20 @@ class PartitionSender:
         self._ledger = ledger
         self._window = InFlight(writer, new_writer)
         self._waiting: deque[Draft] = deque()
-        # Of each draft that is under way, what gives its try up.
+        # For each draft under way, the function that abandons its attempt.
         self._tries: dict[Draft, Callable[[], object]] = {}
-        self._landed: dict[asyncio.Task[None], Draft] = {}  # appended; their lines are written
-        # Every draft in the window is under way. If not, no new one joins until all have come
-        # back and `settle` has put them in order.
+        self._landed: dict[
+            asyncio.Task[None], Draft
+        ] = {}  # appended; their ledger lines are being written
+        # Every draft in the window is under way. If not, no new one is added until all have
+        # returned and `settle` has put them in order.
         self._is_smooth = True
         self._backoff = Backoff()
-        self._task: asyncio.Task[None] | None = None  # that puts the window in order
+        self._task: asyncio.Task[None] | None = None  # puts the window in order
         self._is_stopped = False
 
     def put(self, draft: Draft) -> None:
-        """Take a draft; its `done` will tell."""
+        """Accept a draft; its `done` gets the outcome."""
         if self._is_stopped:
             _fail(draft, closed())
             return
@@ -71,7 +73,7 @@ class PartitionSender:
         self._go_on()
 
     async def stop(self) -> None:
-        """Give up at once whatever is under way. Only a line of the ledger is finished."""
+        """Give up everything under way at once. Only ledger lines are finished."""
         self._is_stopped = True
         tries, self._tries = self._tries, {}
         for give_up in tries.values():
@@ -89,7 +91,7 @@ class PartitionSender:
                 _fail(draft, closed())
 
     def _go_on(self) -> None:
-        """Send what may be sent. Called when a draft has come, and when a try has ended."""
+        """Send what may be sent. Called after a new draft and after each attempt."""
         if self._is_stopped:
             return
         if self._is_smooth:
@@ -138,22 +140,22 @@ class PartitionSender:
         self, draft: Draft, request: AppendRequest, answer: Reply | BaseException
     ) -> None:
         if self._tries.pop(draft, None) is None:
-            return  # `stop` has told what is known of it
+            return  # `stop` has reported it already
         if isinstance(answer, AppendResult) and answer.end - answer.start == draft.row_count:
             self._on_appended(draft, request, answer)
         elif isinstance(answer, HeadraceError):
             self._on_failed(draft, answer)
         elif isinstance(answer, BaseException):
-            # Nobody expected it: whoever waits is told, and may know what it means.
+            # Unexpected: the caller gets it as it is.
             self._is_smooth = False
             draft.deadline, draft.is_doubtful = 0.0, True
             if isinstance(answer, asyncio.CancelledError):
                 _fail(draft, verdict(draft))
-                return  # it may be a loop's end, which would not see that of a task
+                return  # the loop may be ending, and would not run a new task
             _fail(draft, answer)
         else:
-            self._on_failed(draft, BadFrame(f"Append was answered with {answer}"))
-        # In the loop's next turn: whoever answers may be in the middle of its work.
+            self._on_failed(draft, BadFrame(f"unexpected answer to Append: {answer}"))
+        # In the loop's next iteration: the channel that answers may be busy.
         if self._waiting or not self._is_smooth:
             asyncio.get_running_loop().call_soon(self._go_on)
 
@@ -164,7 +166,7 @@ class PartitionSender:
             _fail(draft, verdict(draft))
 
     def _on_appended(self, draft: Draft, request: AppendRequest, reply: AppendResult) -> None:
-        """Tell that the batch is there; first of all in the ledger."""
+        """Report that the batch is appended, in the ledger first."""
         self._backoff = Backoff()
         self._window.on_appended(draft)
         landed = Range(self._target.number, reply.start, reply.end)
@@ -190,7 +192,7 @@ class PartitionSender:
         draft = self._landed[task]
         if task.cancelled():
             if self._is_stopped:
-                return  # `stop` tells
+                return  # `stop` reports it
             draft.is_doubtful = True
             _fail(draft, verdict(draft))
         elif (error := task.exception()) is not None:
@@ -198,7 +200,7 @@ class PartitionSender:
         del self._landed[task]
 
     async def _settle(self) -> None:
-        """Put the window in order, and send again what is to be sent again."""
+        """Put the window in order, and send again what needs it."""
         reasons = [each.error for each in self._window.drafts if each.error is not None]
         given_up = self._window.settle(now())
         for draft, error in given_up:
@@ -215,7 +217,7 @@ class PartitionSender:
             self._send(draft)
 
     async def _probe(self, reasons: list[HeadraceError]) -> None:
-        """Ask whether a partition that is unknown is gone for good; then there is no hope."""
+        """Check whether an unknown partition is permanently deleted; if so, give up."""
         probe = self._caller.probe
         if probe is None or not any(isinstance(each, PartitionUnknown) for each in reasons):
             return
@@ -230,9 +232,9 @@ def _fail(draft: Draft, error: BaseException) -> None:
     if not draft.done.done():
         draft.done.set_exception(error)
         with suppress(asyncio.CancelledError):
-            draft.done.exception()  # whoever appended may not wait for it any more
+            draft.done.exception()  # the caller may no longer wait for it
 
 
 def closed() -> ConnectionLost:
-    """Return what is told about a batch that came too late."""
+    """Return the error for a batch that came too late."""
     return ConnectionLost("the log was closed before the batch was sent")

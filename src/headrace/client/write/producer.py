@@ -1,4 +1,4 @@
-"""A producer: buffers rows, one or many at a time, and appends them in batches."""
+"""A producer: buffers rows and appends them in batches."""
 
 import asyncio
 import itertools
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
     from headrace.client.topic import AsyncTopic
 
 BATCH_ROWS: Final = 10_000  # enough to fill a batch, few enough to convert in milliseconds
-BUFFERED: Final = 4  # batches that may wait: one is converted while others fill
+BUFFERED: Final = 4  # batches that may be buffered: one is converted while others fill
 _NOTHING: Final[tuple[Signal, ...]] = ()
-RANGES_MAX: Final = 65_536  # that `flush` tells of; older ones are in the ledger, if anywhere
+RANGES_MAX: Final = 65_536  # that `flush` returns; older ones are only in the ledger, if any
 
 
 class AsyncProducer:
-    """Made by `AsyncLog.producer`. Rows of one key, and of one partition, keep their order."""
+    """See `AsyncLog.producer`. Rows of one key, and of one partition, keep their order."""
 
     def __init__(
         self,
@@ -37,21 +37,23 @@ class AsyncProducer:
         ledger: Ledger | None,
     ) -> None:
         self.topic = topic
-        self._partition = partition  # None: by key, or in turns
+        self._partition = partition  # None: by key, or round-robin
         self._linger = linger
         self._batch_size = batch_size
         self._basket = Accumulator(batch_rows, batch_size, BUFFERED * batch_rows)
         self._ledger = ledger
         self._writer = Sender(topic.caller, topic.name, ledger)
         self._turns = itertools.count()
-        self._sending = asyncio.Lock()  # one sends at a time, so that rows keep their order
+        self._sending = (
+            asyncio.Lock()
+        )  # one push sends at a time, so that rows keep their order
         self._open: set[asyncio.Future[Range]] = set()
         self._ranges: deque[Range] = deque(maxlen=RANGES_MAX)
         self._tasks: set[asyncio.Task[None]] = set()
-        self._next: asyncio.Task[None] | None = None  # a push that has taken nothing yet
+        self._next: asyncio.Task[None] | None = None  # a push that has not taken rows yet
         self._timer: asyncio.TimerHandle | None = None
         self.is_closed = False
-        self.failure: BaseException | None = None  # of rows sent before; told once
+        self.failure: BaseException | None = None  # of earlier rows; raised once
 
     def __repr__(self) -> str:
         return f"<producer of {self.topic.name!r}>"
@@ -74,9 +76,9 @@ class AsyncProducer:
                 self.on_signal(signal)
 
     def put(self, data: Data | object) -> Iterable[Signal]:
-        """Put what was sent into the basket, and give what is to be done meanwhile.
+        """Add data to the buffer, yielding signals for the loop.
 
-        Any thread may do it, and tells the loop the signals. After FULL it goes on.
+        Any thread may call it, and passes the signals on. Iteration continues after FULL.
         """
         if self.failure is not None:
             self._basket.check()
@@ -99,7 +101,7 @@ class AsyncProducer:
             raise failure
 
     def on_signal(self, signal: Signal) -> None:
-        """Do what a basket asks for. Runs on the loop."""
+        """Act on a signal of the buffer. Runs on the loop."""
         if signal is Signal.SEND:
             self._begin_push()
         elif signal is Signal.LINGER and self._timer is None:
@@ -128,7 +130,7 @@ class AsyncProducer:
             if self._timer is not None:
                 self._timer.cancel()
             await self._writer.close()
-            if self._tasks:  # a closed writer refuses what they still have
+            if self._tasks:  # a closed writer refuses their remaining rows
                 await asyncio.wait(set(self._tasks))
             ledger, self._ledger = self._ledger, None
             if ledger is not None:
@@ -142,9 +144,9 @@ class AsyncProducer:
         self._tell()
 
     async def push(self) -> None:
-        """Send what is in the basket. What goes wrong is told by the next call.
+        """Send the buffered rows. The next call raises an error.
 
-        Who stops waiting stops nothing: rows that were taken are sent.
+        Cancelling the wait does not stop the sending.
         """
         await asyncio.wait({self._begin_push()})
 
@@ -179,7 +181,7 @@ class AsyncProducer:
     async def _send(self, items: list[Item]) -> None:
         topic = self.topic
         view = topic.view
-        # All are judged before the first is sent.
+        # All are validated before the first is sent.
         batches = list(batches_in(items, topic.converter(view)))
         limit = topic.caller.channel.body_size_max
         for parcel in parcels(

@@ -1,8 +1,8 @@
-"""Values of Python for one column: judged by the rule for Arrow columns, before Arrow has them.
+"""Checks Python values for one column by the rule for Arrow columns, before Arrow gets them.
 
-Arrow by itself takes more, and changes it without a word: True as 1.0, a number as a moment,
-a moment without its nanoseconds. The rule is `model.types.TAKES`; docs/python.md says it in
-words.
+Arrow itself accepts more and silently changes it: True to 1.0, a number to a timestamp, a
+timestamp with nanoseconds to one without. The rule is `column_types.TAKES`; docs/python.md
+has it in words.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,7 +20,7 @@ from headrace.errors import BadBatch
 from headrace.model.column_types import TAKES, family, inside, said
 from headrace.model.column_values import check_names, other_type, unfit
 
-# Values of exactly these types are as they should be, whatever they are.
+# Values of exactly these types are always valid.
 _PLAIN: Final[dict[str, frozenset[type]]] = {
     "bool": frozenset({bool, NoneType}),
     "int": frozenset({int, NoneType}),
@@ -31,7 +31,7 @@ _PLAIN: Final[dict[str, frozenset[type]]] = {
     "date": frozenset({date, NoneType}),
     "timestamp": frozenset({NoneType}),
 }
-# The first that holds: a bool is an int to Python, and a datetime a date.
+# The first match counts: in Python a bool is an int, and a datetime a date.
 _FAMILIES: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     (bool, "bool"),
     (Integral, "int"),
@@ -43,21 +43,21 @@ _FAMILIES: Final[tuple[tuple[type | tuple[type, ...], str], ...]] = (
     (date, "date"),
 )
 _DAY_OR_MOMENT: Final = {
-    "timestamp": ("a time of day would be lost", "Give a date: moment.date()"),
-    "date": ("a date is no moment", "Give a datetime with its time zone"),
+    "timestamp": ("the time of day would be lost", "Pass a date: moment.date()"),
+    "date": ("a date is not a timestamp", "Pass a datetime with a time zone"),
 }
-_FLOAT32_MAX: Final = 3.4028235677973362e38  # and half a step: what is below rounds down to it
-_EXACT_MAX: Final = 2**53  # whole numbers up to here are floats, too
+_FLOAT32_MAX: Final = 3.4028235677973362e38  # plus half a step: smaller values round down to it
+_EXACT_MAX: Final = 2**53  # integers up to this are exact floats
 
 
 class ColumnRule(NamedTuple):
-    """What is worked out once of a column, and asked for all its values."""
+    """What is computed once per column and needed for all its values."""
 
     name: str
     kind: pa.DataType
-    plain: frozenset[type] | None  # types of values that need no look; None: it holds others
+    plain: frozenset[type] | None  # types of values that need no check; None: a nested column
     has_text: bool
-    pick: "itemgetter[Any]"  # gives a row's value
+    pick: "itemgetter[Any]"  # returns a row's value
 
     @classmethod
     def of(cls, field: pa.Field) -> "ColumnRule":
@@ -71,18 +71,18 @@ class ColumnRule(NamedTuple):
         )
 
     def fitted(self, values: list[Any]) -> list[Any]:
-        """Return the values as the column takes them. See `fitted`."""
+        """Return the values as the column accepts them. See `fitted`."""
         if self.plain is not None and set(map(type, values)) <= self.plain:
             return values
         return fitted(values, self.kind, self.name)
 
     def text_size(self, values: list[Any]) -> int:
-        """Return the bytes of values that fit, if they have a length."""
+        """Return the length of fitted values, 0 if they have none."""
         return sum(map(len, filter(None, values))) if self.has_text else 0
 
 
 def fitted(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
-    """Return values for a column of `kind`; the same list, if nothing in it changes.
+    """Return values for a column of `kind`; the same list if nothing changes.
 
     BadBatch names the column of a value that `kind` does not take exactly.
     """
@@ -103,7 +103,9 @@ def _plain_of(kind: pa.DataType, name: str) -> frozenset[type]:
 
 
 def _leaf(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
-    if type(value) is datetime and pa.types.is_timestamp(kind):  # most of them, and quickly
+    if type(value) is datetime and pa.types.is_timestamp(
+        kind
+    ):  # the most common case, done fast
         return _moment(value, kind, path)
     value = _unwrapped(value)
     if value is None:
@@ -121,7 +123,7 @@ def _as_wanted(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
     match family(kind):
         case "int":
             if isinstance(value, float) and not value.is_integer():
-                raise unfit(kind, f"{value} is no whole number", path)
+                raise unfit(kind, f"{value} is not an integer", path)
             return int(value)
         case "float" if pa.types.is_float32(kind):
             return _float32(value, kind, path)
@@ -134,7 +136,7 @@ def _as_wanted(value: Any, kind: pa.DataType, path: str) -> Any:  # noqa: ANN401
 
 
 def _unwrapped(value: Any) -> Any:  # noqa: ANN401
-    """Return a scalar of numpy as Python's own, and what pandas has for a null as None."""
+    """Convert a NumPy scalar to Python, and a null of pandas to None."""
     room = type(value).__module__.partition(".")[0]
     if room == "numpy" and getattr(value, "ndim", None) == 0:
         return value.item()
@@ -149,17 +151,17 @@ def _family_of(value: object) -> str:
 
 def _float32(value: float, kind: pa.DataType, path: str) -> float:
     if isinstance(value, int) and abs(value) > _EXACT_MAX:
-        raise unfit(kind, f"{value} is beyond what a float counts exactly", path)
+        raise unfit(kind, f"a float cannot hold {value} exactly", path)
     number = float(value)
     if _FLOAT32_MAX <= abs(number) < float("inf"):
-        raise unfit(kind, f"{value} is beyond its range", path)
+        raise unfit(kind, f"{value} is out of range", path)
     return number
 
 
 def _moment(value: datetime, kind: pa.DataType, path: str) -> datetime:
     if value.tzinfo is None:
         flaw = f"{value.isoformat()} has no time zone"
-        raise BadBatch(flaw, column=path, hint="Say which: datetime.now(UTC)")
+        raise BadBatch(flaw, column=path, hint="Add one: datetime.now(UTC)")
     if getattr(value, "nanosecond", 0):  # of a pandas.Timestamp
         raise unfit(kind, f"{value.isoformat()} has nanoseconds", path)
     return value
@@ -209,13 +211,13 @@ def _maps(values: list[Any], kind: pa.DataType, path: str) -> list[Any]:
 
 def _side(pair: Any, place: int, path: str) -> Any:  # noqa: ANN401
     if not isinstance(pair, Sequence) or isinstance(pair, str) or len(pair) != 2:
-        flaw = f"{said(repr(pair))} is no pair of a key and a value"
-        raise BadBatch(flaw, column=path, hint="Give a map as a dict")
+        flaw = f"{said(repr(pair))} is not a pair of a key and a value"
+        raise BadBatch(flaw, column=path, hint="Pass a map as a dict")
     return pair[place]
 
 
 def _elements(value: Any) -> Any:  # noqa: ANN401
-    """Return a list's elements as a list; what is no list is left for Arrow to refuse."""
+    """Return a list's elements as a list; Arrow refuses anything else later."""
     value = _unwrapped(value)
     if isinstance(value, tuple):
         return list(value)
@@ -223,7 +225,7 @@ def _elements(value: Any) -> Any:  # noqa: ANN401
 
 
 def _within(opened: list[Any], kind: pa.DataType, path: str) -> list[Any]:
-    """Judge what is in lists, all at once."""
+    """Check the elements of all lists at once."""
     lists = [each for each in opened if isinstance(each, list)]
     flat: list[Any] = list(chain.from_iterable(lists))
     found = fitted(flat, kind, path)

@@ -1,11 +1,11 @@
-"""From whatever a user calls a schema to an Arrow schema as it is kept.
+"""Converts whatever a user passes as a schema to a canonical Arrow schema.
 
     type   := name [not null]
     name   := bool | int8 | int16 | int32 | int64 | float32 | float64 | string | binary
             | date | timestamp | decimal(digits, places)
             | list<type> | map<type, type> | struct<name: type, …>
 
-`int`, `long`, `float`, `double`, `str` and `bytes` are taken for what they mean elsewhere.
+`int`, `long`, `float`, `double`, `str` and `bytes` are accepted with their usual meaning.
 """
 
 import re
@@ -24,7 +24,7 @@ from headrace.errors import BadSchema
 from headrace.model.column_types import TIMESTAMP, inside, list_of, map_of, said
 from headrace.model.schema import canonical
 
-# Also a pa.Schema, which has no type of its own.
+# Also a pa.Schema, which has no static type.
 SchemaLike = type | Mapping[str, object] | Data
 
 _NAMES: Final[dict[str, pa.DataType]] = {
@@ -56,16 +56,18 @@ _PLAIN: Final[dict[object, pa.DataType]] = {
     datetime: TIMESTAMP,
 }
 _TOKEN: Final = re.compile(r"\s*([A-Za-z_][A-Za-z0-9_.-]*|[0-9]+|[<>(),:])")
-_NESTING_MAX: Final = 32  # the kept types allow less, and say so with the column's path
+_NESTING_MAX: Final = 32  # supported types allow less, with an error that names the column
 
 
 def schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
-    """Return the schema, as it is kept. BadSchema names a column that cannot be."""
+    """Return the canonical schema. BadSchema names an unsupported column."""
     try:
         return _schema_of(given)
     except UnicodeEncodeError as error:
-        hint = "It has half of a character, a surrogate"
-        raise BadSchema(ascii(error.object)[1:-1], "no name in UTF-8", hint=hint) from None
+        hint = "Remove the lone surrogate"
+        raise BadSchema(
+            ascii(error.object)[1:-1], "the name cannot be encoded as UTF-8", hint=hint
+        ) from None
 
 
 def _schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
@@ -79,7 +81,7 @@ def _schema_of(given: SchemaLike | pa.Schema) -> pa.Schema:
 
 
 def _has_values(given: Mapping[str, object]) -> bool:
-    """Tell columns of values from names of types."""
+    """Say whether the mapping holds columns of values rather than names of types."""
     kinds = str | type | pa.DataType | pa.Field
     return not any(isinstance(each, kinds) or get_origin(each) for each in given.values())
 
@@ -98,7 +100,7 @@ def _field(name: str, kind: object) -> pa.Field:
 
 @dataclass(slots=True)
 class _Words:
-    """Reads one type from text."""
+    """Parses one type from text."""
 
     text: str
     column: str
@@ -123,7 +125,7 @@ class _Words:
         elif name in _NAMES:
             kind = _NAMES[name]
             if name == "timestamp" and self._peek() == "[":
-                raise self._flaw("Write timestamp: it is always in microseconds, UTC")
+                raise self._flaw("Use timestamp: it is always in microseconds, UTC")
         else:
             raise self._flaw()
         return kind, not self._not_null()
@@ -188,14 +190,16 @@ class _Words:
 
     def _flaw(self, hint: str = "") -> BadSchema:
         names = "string, int64, float64, bool, timestamp, date, decimal(10, 2), list<string>"
-        flaw = f"{said(self.text)!r} is no type"
-        return BadSchema(self.column, flaw, hint=hint or f"Write one such as {names}")
+        flaw = f"{said(self.text)!r} is not a valid type"
+        return BadSchema(self.column, flaw, hint=hint or f"Use a type such as {names}")
 
 
 def _fields_of(given: type, path: str, depth: int) -> list[pa.Field]:
     """Return the fields of a pydantic model, a dataclass, or a TypedDict."""
     if depth > _NESTING_MAX:
-        raise BadSchema(path, "the model holds itself", hint="Flatten it, or keep it as string")
+        raise BadSchema(
+            path, "the model contains itself", hint="Flatten it, or store it as string"
+        )
     models = getattr(given, "model_fields", None)
     if isinstance(models, Mapping):
         hints = {name: _rich(info) for name, info in models.items()}
@@ -205,7 +209,7 @@ def _fields_of(given: type, path: str, depth: int) -> list[pa.Field]:
         except (NameError, TypeError) as error:
             raise BadSchema(path, f"{given.__name__}: {error}") from error
     if not hints:
-        hint = "Give a model with annotated fields, a pa.Schema, or a dict of types"
+        hint = "Pass a model with annotated fields, a pa.Schema, or a dict of types"
         raise BadSchema(path, f"{given.__name__} has no fields", hint=hint)
     fields = []
     for name, annotation in hints.items():
@@ -223,7 +227,7 @@ def _rich(info: Any) -> object:  # noqa: ANN401
 def _annotated(
     annotation: object, path: str, depth: int, metadata: Sequence[object] = ()
 ) -> tuple[pa.DataType, bool]:
-    """Return the type that an annotation stands for, and whether None is a value of it."""
+    """Return the type of an annotation, and whether it allows None."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if origin is Annotated:
         return _annotated(arguments[0], path, depth, (*arguments[1:], *metadata))
@@ -231,7 +235,7 @@ def _annotated(
         given = [each for each in arguments if each is not types.NoneType]
         if len(given) == 1 and len(arguments) == 2:
             return _annotated(given[0], path, depth, metadata)[0], True
-        raise _no_column(annotation, path, "Use one type, and None if it may be absent")
+        raise _no_column(annotation, path, "Use one type, plus None if it is optional")
     if origin is Literal and len(found := {type(each) for each in arguments}) == 1:
         return _annotated(found.pop(), path, depth)
     if annotation is Decimal:
@@ -263,8 +267,8 @@ def _constrained_decimal(path: str, metadata: Sequence[object]) -> pa.DataType:
             if isinstance(value, int):
                 found[name] = value
     if len(found) < 2:
-        hint = "Say how many: Field(max_digits=10, decimal_places=2), or decimal(10, 2)"
-        raise BadSchema(path, "a decimal has a number of digits", hint=hint)
+        hint = "Use Field(max_digits=10, decimal_places=2) or decimal(10, 2)"
+        raise BadSchema(path, "a decimal needs a precision and a scale", hint=hint)
     return _decimal_of(found["max_digits"], found["decimal_places"], path)
 
 
@@ -276,11 +280,11 @@ def _decimal_of(digits: int, places: int, path: str) -> pa.DataType:
 
 
 def _no_column(annotation: object, path: str, hint: str) -> BadSchema:
-    return BadSchema(path, f"{said(annotation)} is no type of a column", hint=hint)
+    return BadSchema(path, f"{said(annotation)} is not a valid column type", hint=hint)
 
 
 def type_word(kind: pa.DataType) -> str:
-    """Write a kept type in the words that `schema_of` reads."""
+    """Format a supported type as `schema_of` parses it."""
     for is_one, written in _WRITTEN:
         if is_one(kind):
             return written(kind)
@@ -288,7 +292,7 @@ def type_word(kind: pa.DataType) -> str:
 
 
 def field_word(field: pa.Field) -> str:
-    """Write a column's type, with `not null` where no null may be."""
+    """Format a column's type, with `not null` unless it is nullable."""
     return type_word(field.type) + ("" if field.nullable else " not null")
 
 

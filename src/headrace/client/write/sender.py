@@ -1,4 +1,4 @@
-"""The lanes of one handle or producer, and how much may be on its way in all of them."""
+"""The lanes of one handle or producer, and the limit on bytes in flight in all of them."""
 
 import asyncio
 from collections import deque
@@ -21,13 +21,13 @@ from headrace.errors import TimedOut
 from headrace.model.split import Parcel
 from headrace.wire.topic_messages import PartitionInfo
 
-# Bytes of bodies, over all partitions. Two of the size that rows are gathered into keep a disk
-# busy; more are memory on both sides, and many producers could have more than a node's queue.
+# Bytes of bodies over all partitions. Two bodies of the usual size keep a disk busy; more only
+# take memory on both sides, and many producers could exceed a node's queue.
 IN_FLIGHT_SIZE_MAX: Final = 8 * 1024 * 1024
 
 
 class Budget:
-    """Bytes that may be held at once. Whoever came first is served first."""
+    """Bytes that may be held at once, granted in order of arrival."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -35,7 +35,7 @@ class Budget:
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def take_now(self, size: int) -> int | None:
-        """Take what `take` would, if that is there at once."""
+        """Take what `take` would, if available at once; else return None."""
         wanted = min(size, self._size)
         if self._waiting or self._free < wanted:
             return None
@@ -43,7 +43,7 @@ class Budget:
         return wanted
 
     async def take(self, size: int) -> int:
-        """Wait for `size` bytes, or for all there are if it is more; return how many."""
+        """Wait for `size` bytes, or for the whole budget if larger; return how many."""
         wanted = min(size, self._size)
         if self.take_now(size) is None:
             waiter = asyncio.get_running_loop().create_future()
@@ -62,7 +62,7 @@ class Budget:
         return wanted
 
     def give(self, size: int) -> None:
-        """Give bytes back."""
+        """Return bytes to the budget."""
         self._free += size
         self._serve()
 
@@ -75,7 +75,7 @@ class Budget:
 
 
 class Sender:
-    """One writer: a lane for each partition, made when it is needed."""
+    """One writer, with a lane per partition, created on demand."""
 
     def __init__(self, caller: Caller, topic: str, ledger: Ledger | None = None) -> None:
         self._caller = caller
@@ -89,7 +89,7 @@ class Sender:
     async def put(
         self, parcel: Parcel, info: PartitionInfo, deadline: float
     ) -> asyncio.Future[Range]:
-        """Hand a batch to its partition's lane, once there is room; the future tells."""
+        """Pass a batch to its partition's lane once there is room; returns its future."""
         done = self.put_now(parcel, info, deadline)
         if done is None:
             taken = await self._take(parcel.body.nbytes, deadline)
@@ -99,7 +99,7 @@ class Sender:
     def put_now(
         self, parcel: Parcel, info: PartitionInfo, deadline: float
     ) -> asyncio.Future[Range] | None:
-        """Do what `put` does, if there is room at once."""
+        """Do what `put` does if there is room at once; else return None."""
         taken = self._budget.take_now(parcel.body.nbytes)
         return None if taken is None else self._put(parcel, info, deadline, taken)
 
@@ -124,7 +124,7 @@ class Sender:
             raise TimedOut("the batches before this one took too long") from None
 
     async def close(self) -> None:
-        """Give up what is under way, and take nothing more."""
+        """Give up what is under way, and accept nothing more."""
         self._is_closed = True
         await asyncio.gather(*(lane.stop() for lane in self._lanes.values()))
 

@@ -1,7 +1,7 @@
 """A transaction: rows of one topic that become readable together, once, or not at all.
 
-To repeat a transaction after a crash, use the same app id and version. If it was published
-before, nothing is added, and the result says where its rows are.
+To repeat a transaction after a crash, use the same app id and version. If it was already
+published, nothing is added, and the result has the offsets of its rows.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ class _OpenStage:
     """The rows of one partition, which keep their order."""
 
     stage_id: bytes
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held by the one who stages
+    lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while staging
     receipt: Receipt | None = None  # of everything in it
 
     @property
@@ -47,13 +47,17 @@ class _OpenStage:
 
 
 class AsyncTransaction:
-    """Made by `AsyncLog.transaction`. Publishes at the end of its block, unless that failed."""
+    """See `AsyncLog.transaction`. Publishes at the end of its block, unless that failed."""
 
     def __init__(self, topic: "AsyncTopic", app_id: str, version: int) -> None:
         if not app_id:
-            raise BadRequest("a transaction has an app id", hint="Name the job that writes")
+            raise BadRequest(
+                "app_id must not be empty", hint="Use the name of the job that writes"
+            )
         if not 0 < version <= VERSION_MAX:
-            raise BadRequest(f"{version} is no version", hint="Count them from 1")
+            raise BadRequest(
+                f"version must be 1 to {VERSION_MAX}, got {version}", hint="Count from 1"
+            )
         self.topic = topic
         self.result: Published | None = None
         self._app_id = app_id
@@ -61,9 +65,9 @@ class AsyncTransaction:
         self._version = version
         self._turns = itertools.count()
         self._stages: dict[int, _OpenStage] = {}
-        self._unfinished: set[Iterator[Parcel]] = set()  # appends of which a part is staged
+        self._unfinished: set[Iterator[Parcel]] = set()  # appends that are partly staged
         self._is_over = False
-        self._was_before = False  # somebody published this version, or a later one, before
+        self._was_before = False  # this version, or a later one, was already published
 
     def __repr__(self) -> str:
         name = f"{self._app_id!r} version {self._version}"
@@ -84,7 +88,7 @@ class AsyncTransaction:
             await self.put(parcel)
 
     def parcels(self, data: Data, partition: int | None) -> Iterator[Parcel]:
-        """Give rows as batches. Any thread may do it."""
+        """Return rows as batches. Thread-safe."""
         self._check()
         topic = self.topic
         limit = topic.caller.channel.body_size_max
@@ -93,23 +97,23 @@ class AsyncTransaction:
         return self._whole(parcels(view, batches, partition, self._turns, limit=limit))
 
     def _whole(self, given: Iterator[Parcel]) -> Iterator[Parcel]:
-        """Give what is given. Who does not come for the end has appended a part of it."""
+        """Yield the parcels. An append that does not reach the end is incomplete."""
         for parcel in given:
             self._unfinished.add(given)
             yield parcel
         self._unfinished.discard(given)
 
     def _check(self) -> None:
-        """Refuse rows that would be in no log. Of a version that is there already, none are."""
+        """Refuse rows that would be lost. Those of a version already published are not."""
         if self._is_over and not self._was_before:
             end = "discarded" if self.result is None else "published"
             raise BadRequest(
-                f"the transaction {self._app_id!r} version {self._version} is {end} already",
-                hint="Begin another one, with the next version",
+                f"transaction {self._app_id!r} version {self._version} is already {end}",
+                hint="Start another one with the next version",
             )
 
     async def put(self, parcel: Parcel) -> None:
-        """Stage one batch. If this version is published already, there is nothing to do."""
+        """Stage one batch. Does nothing if this version is already published."""
         stage = self._stages.setdefault(
             parcel.partition, _OpenStage(secrets.token_bytes(STAGE_ID_SIZE))
         )
@@ -136,7 +140,7 @@ class AsyncTransaction:
         except Refused as error:
             if error.code != SUPERSEDED:
                 raise
-            # It, or a later one, was published before: the answer to Publish tells which.
+            # It, or a later one, was already published: the answer to Publish tells which.
             await self._publish(is_complete=False)
         else:
             stage.receipt = staged.receipt
@@ -147,9 +151,9 @@ class AsyncTransaction:
             self._check()
             if self._unfinished:
                 raise BadRequest(
-                    "an append to the transaction did not come to its end: a part of its rows "
-                    "may be in it",
-                    hint="Discard it, and begin again; the same version is still free",
+                    "an append to the transaction did not complete: some of its rows may "
+                    "be in it",
+                    hint="Discard it and start again; the same version is still free",
                 )
             await self._publish(is_complete=True)
         assert self.result is not None
@@ -166,7 +170,7 @@ class AsyncTransaction:
         try:
             await self.topic.caller.get(request, DiscardResult)
         except HeadraceError:
-            return  # the reason why the block failed is what matters
+            return  # what matters is why the block failed
 
     async def _publish(self, *, is_complete: bool) -> None:
         view = self.topic.view
