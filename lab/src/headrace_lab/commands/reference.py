@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the app: every command with its arguments, options and examples.
+"""Generates docs/cli.md from the app: every command with its arguments, options and examples.
 
 python -m headrace_lab.commands.reference > docs/cli.md
 """

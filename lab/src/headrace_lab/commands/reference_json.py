@@ -1,4 +1,4 @@
-"""docs/cli-json.md, made from the structs that commands print with --json.
+"""Generates docs/cli-json.md from the structs that commands print with --json.
 
 python -m headrace_lab.commands.reference_json > docs/cli-json.md
 """

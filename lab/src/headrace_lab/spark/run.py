@@ -1,4 +1,4 @@
-"""Runs of chaos, one after another: strikes, the end of all work, and the comparison."""
+"""Runs chaos, one run after another: strikes, the end of all work, and the comparison."""
 
 import math
 import shutil
