@@ -288,7 +288,7 @@ class Pipeline:
             if starts[number] < each.first:
                 raise TableBehind(
                     f"rows {starts[number]} to {each.first - 1} of partition {number} of "
-                    f"{self.desk.topic.name} were trimmed before they were in the table",
+                    f"{self.desk.topic.name} were trimmed before they reached the table",
                     hint="Skip them; the table records that: headrace pipeline reset "
                     f"FILE --to '{_json({number: each.first})}'",
                 )

@@ -56,8 +56,8 @@ _SHOWN_FIELDS: Final = 10
 _ALL_FIELDS: Final = 2**31 - 1
 _SHOWN_MAX: Final = 160
 _HINT: Final = (
-    "Make each row from one row. For counts, windows and the like use a streaming query, which "
-    "headrace.spark.table_writer writes to a table"
+    "Make each row from a single input row. For counts, windows and the like use a streaming "
+    "query, which headrace.spark.table_writer writes to a table"
 )
 
 # A node of a plan, which is an object of the JVM.
