@@ -105,7 +105,7 @@ def test_a_restored_table_does_not_fit_until_that_is_undone(table, compacted):
         assert compact(look(table, QUERY, 4).record, 1 << 20, files_min=2) == 4
     last = DeltaTable(table).version()
     DeltaTable(table).restore(2)
-    with pytest.raises(TableDisagrees, match=f"restore its version {last} and continue"):
+    with pytest.raises(TableDisagrees, match=f"restore version {last} and continue"):
         look(table, QUERY, 4)
     for version in {newest, last}:
         DeltaTable(table).restore(version)

@@ -148,9 +148,9 @@ def test_a_table_that_was_restored_to_an_older_version_stops_the_query(spark, tm
     topic.append(rows(20, 30), partition=0)
     said = stopped(spark, tmp_path)
     assert said.startswith(
-        f"the table at {tmp_path / 'table'} was restored to an older version in its version "
-        f"{newest + 1}, so it lacks rows of the batches that it records. Two ways out: "
-        f"restore its version {newest} and continue, or {ANEW}"
+        f"version {newest + 1} of the table at {tmp_path / 'table'} restored an older version, "
+        "so the table lacks rows of the batches that it records. Two ways out: "
+        f"restore version {newest} and continue, or {ANEW}"
     )
     assert ids(tmp_path) == list(range(10))
     DeltaTable(str(tmp_path / "table")).restore(newest)

@@ -163,7 +163,7 @@ def _refuse_restored(record: Record) -> None:
     found = restore_of(record)
     if found is not None:
         raise TableDisagrees(
-            f"{found}, so it lacks rows of the batches that it records",
+            f"{found}, so the table lacks rows of the batches that it records",
             hint=found.ways_out(_ANEW),
         )
 

@@ -36,17 +36,14 @@ class Restore:
     can_be_undone: bool  # the version before it and all its files exist
 
     def __str__(self) -> str:
-        return (
-            f"the table at {self.path} was restored to an older version in its version "
-            f"{self.version}"
-        )
+        return f"version {self.version} of the table at {self.path} restored an older version"
 
     def ways_out(self, anew: str) -> str:
         """Return what to do about it; `anew` always helps."""
         before = f"version {self.version - 1}"
         if self.can_be_undone:
-            return f"Two ways out: restore its {before} and continue, or {anew}"
-        return f"Its {before} is no longer complete, so {anew}"
+            return f"Two ways out: restore {before} and continue, or {anew}"
+        return f"{before.capitalize()} is no longer complete, so {anew}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +152,8 @@ def refuse_restored(record: Record, watch: Watch | None = None) -> None:
     if found is not None:
         anew = "load its rows again: headrace pipeline reset FILE --truncate"
         raise TableRestored(
-            f"{found}, so its rows are not those that it records", hint=found.ways_out(anew)
+            f"{found}, so the rows are not those that the table records",
+            hint=found.ways_out(anew),
         )
 
 
