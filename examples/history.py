@@ -1,4 +1,4 @@
-"""Ask a question about all rows of a topic, sealed and new, by SQL.
+"""Query all rows of a topic, sealed and new, with SQL.
 
 python examples/history.py
 """
@@ -13,7 +13,7 @@ from headrace.spark import session
 
 
 def run(spark: SparkSession, directory: Path) -> dict[str, float]:
-    """Make orders, and return what each customer has paid."""
+    """Create orders and return the total that each customer has paid."""
     with headrace.open(directory / "data") as log:
         topic = log.create_topic(
             "shop/orders", {"customer": "string", "amount": "float64"}, partitions=2
@@ -23,7 +23,7 @@ def run(spark: SparkSession, directory: Path) -> dict[str, float]:
             spark.read.format("headrace")
             .option("topic", "shop/orders")
             .option("path", str(directory / "data"))
-            .option("columns", "customer,amount")  # the others never leave the log
+            .option("columns", "customer,amount")  # the other columns never leave the log
             .load()
         )
         orders.createOrReplaceTempView("orders")

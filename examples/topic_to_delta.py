@@ -1,6 +1,6 @@
-"""Bring a topic into a Delta table, exactly once, and prove that both agree.
+"""Load a topic into a Delta table, exactly once; `headrace prove` checks that both agree.
 
-The same pipeline from the shell is a TOML file: `headrace pipeline run orders.toml`.
+From the shell the same pipeline is a TOML file: `headrace pipeline run orders.toml`.
 
     python examples/topic_to_delta.py
 """
@@ -19,7 +19,7 @@ SQL = "select id, upper(name) as name, _hr_partition, _hr_offset from source"
 
 
 def run(spark: SparkSession, directory: Path) -> list[int]:
-    """Make orders, bring them into a table, and return how many came in each round."""
+    """Create orders, load them into a table, and return the number of rows of each round."""
     given = {"name": "orders", "topic": "shop/orders", "path": "data", "table": "table"}
     definition = define({**given, "sql": SQL, "batch_rows": 400}, directory)
     with headrace.open(directory / "data") as log:

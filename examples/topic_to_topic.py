@@ -1,6 +1,6 @@
-"""Copy what matters from one topic into another, exactly once: the sink is a transaction.
+"""Copy selected rows from one topic to another, exactly once: the sink is a transaction.
 
-Run it twice with one checkpoint, or kill it in the middle: no row comes twice.
+Run it twice with the same checkpoint, or kill it halfway: no row is duplicated.
 
     python examples/topic_to_topic.py
 """
@@ -15,7 +15,7 @@ from headrace.spark import session
 
 
 def run(spark: SparkSession, directory: Path) -> int:
-    """Make visits, copy those that paid, twice, and return how many the copy has."""
+    """Create visits, run the copy of paid ones twice, and return the row count of the copy."""
     with headrace.open(directory / "data") as log:
         visits = log.create_topic("web/visits", {"id": "int64", "paid": "bool"}, partitions=2)
         log.create_topic("web/paid", {"id": "int64"}, key="id", partitions=2)
@@ -26,7 +26,7 @@ def run(spark: SparkSession, directory: Path) -> int:
 
 
 def copy_paid(spark: SparkSession, directory: Path) -> None:
-    """Copy all that is there now, and stop."""
+    """Copy all current rows and stop."""
     place = str(directory / "data")
     query = (
         spark.readStream.format("headrace")

@@ -1,7 +1,7 @@
-"""Count orders per minute of the event's own time, as they come, into a Delta table.
+"""Count orders per minute of event time, as they arrive, into a Delta table.
 
-Each minute is a row of the table once it is over, exactly once, whoever is killed meanwhile.
-A watermark needs a time that the event brings: `_timestamp` is when the log took the row.
+Each minute becomes one row of the table once it is over, exactly once, even if processes are
+killed. A watermark needs a time from the event: `_timestamp` is when the log stored the row.
 
     python examples/windowed_counts.py
 """
@@ -20,7 +20,7 @@ BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def counts(orders: DataFrame) -> DataFrame:
-    """Return how many orders each minute had, once no more are expected for it."""
+    """Return the number of orders per minute, once no more are expected for it."""
     minute = window("at", "1 minute")
     return (
         orders.withWatermark("at", "30 seconds")
@@ -31,7 +31,7 @@ def counts(orders: DataFrame) -> DataFrame:
 
 
 def run(spark: SparkSession, directory: Path) -> list[tuple[datetime, int]]:
-    """Make orders, count them, and return what was counted."""
+    """Create orders, count them, and return the counts."""
     with headrace.open(directory / "data") as log:
         topic = log.create_topic("shop/orders", {"id": "int64", "at": "timestamp"})
         topic.append([{"id": n, "at": BEGIN + timedelta(seconds=7 * n)} for n in range(100)])

@@ -1,6 +1,6 @@
-"""Found by Spark: makes `format("headrace")` known in every session.
+"""Registers `format("headrace")` in every Spark session; Spark finds this package by name.
 
-Spark imports this in all its applications. It must be light, and must never raise.
+Spark imports it in every application. It must be light and must never raise.
 """
 
 from typing import Any

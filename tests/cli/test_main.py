@@ -159,7 +159,9 @@ def test_an_unknown_bench_is_told_without_a_traceback():
     ended = headrace_command("bench", "nosuch")
     assert ended.returncode == Exit.USAGE
     assert ended.stdout == ""
-    assert ended.stderr.startswith("headrace: there is no bench called 'nosuch'. There are: ")
+    assert ended.stderr.startswith(
+        "headrace: there is no bench called 'nosuch'. The benches are: "
+    )
     assert ended.stderr.count("\n") == 1
 
 
@@ -311,7 +313,7 @@ def test_a_missed_floor_is_named(capsys):
     missed = Result("slow", "1/s", 5.0, "x", 10.0, 0.5, 0.0, floor=0.8)
     assert bench.floors_are_met([met])
     assert not bench.floors_are_met([met, missed])
-    assert capsys.readouterr().err == "slow: a ratio of 0.500 misses the floor 0.8\n"
+    assert capsys.readouterr().err == "slow: the ratio 0.500 is below the floor 0.8\n"
 
 
 def test_a_bench_in_memory_warns_and_its_check_is_refused():

@@ -45,9 +45,9 @@ def ids(path):
 @pytest.mark.parametrize(
     ("batch", "entry", "said"),
     [
-        (2, 2, "up to 3, and its checkpointLocation is at 2: it was copied"),
-        (3, 9, "up to 3, and its checkpointLocation has other rows in 3: it was copied"),
-        (5, 5, "up to 3, and its checkpointLocation is at 5: batches are missing"),
+        (2, 2, "up to 3, but its checkpointLocation is at 2: it was copied"),
+        (3, 9, "up to 3, but its checkpointLocation has different rows in 3: it was copied"),
+        (5, 5, "up to 3, but its checkpointLocation is at 5: batches are missing"),
     ],
 )
 def test_a_batch_that_is_neither_next_nor_the_newest_does_not_fit(table, batch, entry, said):
@@ -57,7 +57,7 @@ def test_a_batch_that_is_neither_next_nor_the_newest_does_not_fit(table, batch, 
     with pytest.raises(TableDisagrees) as caught:
         batches.is_new(batch, entry)
     assert said in str(caught.value)
-    assert " Two ways out: put back the " in str(caught.value)
+    assert " Two ways out: restore the " in str(caught.value)
 
 
 def test_of_two_who_add_one_batch_one_loses(table):
@@ -84,7 +84,7 @@ def test_a_table_that_lost_its_record_does_not_begin_anew(table, tmp_path):
         configuration=DeltaTable(table).metadata().configuration,
         raise_if_key_not_exists=False,
     )
-    with pytest.raises(RecordLost, match="does not say which batches of query 5f0c it has"):
+    with pytest.raises(RecordLost, match="does not record which batches of query 5f0c it has"):
         begin(copy, QUERY, 0, COLUMNS)
 
 
@@ -105,7 +105,7 @@ def test_a_restored_table_does_not_fit_until_that_is_undone(table, compacted):
         assert compact(look(table, QUERY, 4).record, 1 << 20, files_min=2) == 4
     last = DeltaTable(table).version()
     DeltaTable(table).restore(2)
-    with pytest.raises(TableDisagrees, match=f"restore its version {last}, and go on"):
+    with pytest.raises(TableDisagrees, match=f"restore version {last} and continue"):
         look(table, QUERY, 4)
     for version in {newest, last}:
         DeltaTable(table).restore(version)

@@ -20,7 +20,7 @@ def test_a_column_that_differs_in_case_alone_is_named_before_anything_is_written
     rows = pa.schema([("id", pa.int64()), ("name", pa.string())])
     with pytest.raises(SchemaChanged) as caught:
         new_columns(record.table, rows)
-    said = "column name is called Name in the table, which tells columns apart by letters alone"
+    said = "column name is called Name in the table, whose column names are not case-sens"
     assert str(caught.value).startswith(said)
     assert caught.value.hint.startswith("Have the transform call it Name")
     assert record.table.version() == 0

@@ -39,7 +39,7 @@ def test_places_up_to_the_end_are_taken_and_a_new_partition_begins_with_0(desk):
 
 @pytest.mark.parametrize(("number", "place", "end"), [(0, 11, 10), (1, 1, 0)])
 def test_a_place_that_the_log_does_not_reach_is_named(desk, number, place, end):
-    text = f"at row {place} of partition {number}, the log of shop/orders ends at {end}"
+    text = f"at row {place} of partition {number}, but the log of shop/orders ends at {end}"
     with pytest.raises(CheckpointAhead, match=text):
         desk.check(desk.offsets({number: place}))
 
@@ -47,18 +47,20 @@ def test_a_place_that_the_log_does_not_reach_is_named(desk, number, place, end):
 def test_places_in_another_log_are_refused_though_all_their_numbers_fit(desk):
     places = replace(desk.offsets({0: 4}), cluster="5f" * 16)
     with pytest.raises(
-        LogReplaced, match=f"is of log {'5f' * 16}, and .* is {'[0-9a-f]' * 32}"
+        LogReplaced, match=f"to log {'5f' * 16}, but .* is now log {'[0-9a-f]' * 32}"
     ):
         desk.check(places)
 
 
 def test_a_partition_that_the_log_does_not_have_is_named(desk):
-    text = "at row 7 of partition 3, the log of shop/orders has 2 partitions, from 0 on"
+    text = (
+        "at row 7 of partition 3, but the log of shop/orders has 2 partitions, numbered from 0"
+    )
     with pytest.raises(CheckpointAhead, match=text):
         desk.check(desk.offsets({0: 4, 1: 0, 3: 7}))
     with pytest.raises(CheckpointAhead, match=text) as caught:
         desk.spans({0: (0, 4), 3: (2, 7)}, desk.schema(), desk.version)
-    assert "begin with a new checkpointLocation" in caught.value.hint
+    assert "start with a new checkpointLocation" in caught.value.hint
 
 
 def batch(tmp_path, desk, **options):
@@ -76,46 +78,46 @@ def batch(tmp_path, desk, **options):
         (
             {"endingOffsets": '{"0": 4}'},
             "endingOffsets: has no offset for partition 1: shop/orders has partitions 0 to 1",
-            'Name each of them, such as {"0": 4, "1": 3}',
+            'List each of them, for example {"0": 4, "1": 3}',
         ),
         (
             {"endingOffsets": "{}"},
             "endingOffsets: has no offset for partition 0: shop/orders has partitions 0 to 1",
-            'Name each of them, such as {"0": 10, "1": 3}',
+            'List each of them, for example {"0": 10, "1": 3}',
         ),
         (
             {"startingOffsets": '{"1": 2}'},
             "startingOffsets: has no offset for partition 0: shop/orders has partitions 0 to 1",
-            'Name each of them, such as {"0": 0, "1": 2}',
+            'List each of them, for example {"0": 0, "1": 2}',
         ),
         (
             {"endingOffsets": '{"0": 4, "1": 0, "9": 1}'},
             "endingOffsets: shop/orders has no partition 9",
-            "It has 2, from 0 on",
+            "It has 2, numbered from 0",
         ),
         (
             {"endingOffsets": '{"0": 11, "1": 0}'},
-            "endingOffsets: row 11 of partition 0 is beyond the log's end, which is 10",
-            "Give 10 at most",
+            "endingOffsets: row 11 of partition 0 is beyond the end of the log, which is 10",
+            "Give at most 10",
         ),
         (
             {"startingOffsets": '{"0": 0, "1": 4}'},
-            "startingOffsets: row 4 of partition 1 is beyond the log's end, which is 3",
-            "Give 3 at most",
+            "startingOffsets: row 4 of partition 1 is beyond the end of the log, which is 3",
+            "Give at most 3",
         ),
         (
             {"startingOffsets": '{"0": 7, "1": 0}', "endingOffsets": '{"0": 4, "1": 3}'},
-            "endingOffsets: partition 0 ends before row 4, and begins with row 7",
+            "endingOffsets: partition 0 ends before row 4, but begins with row 7",
             "Give 7 or more, or an earlier startingOffsets",
         ),
         (
             {"startingOffsets": "latest", "endingOffsets": '{"0": 10, "1": 1}'},
-            "endingOffsets: partition 1 ends before row 1, and begins with row 3",
+            "endingOffsets: partition 1 ends before row 1, but begins with row 3",
             "Give 3 or more, or an earlier startingOffsets",
         ),
         (
             {"startingTimestamp": "2200-01-01T00:00Z", "endingOffsets": '{"0": 4, "1": 3}'},
-            "endingOffsets: partition 0 ends before row 4, and begins with row 10",
+            "endingOffsets: partition 0 ends before row 4, but begins with row 10",
             "Give 10 or more, or an earlier startingTimestamp",
         ),
     ],
@@ -180,22 +182,22 @@ def test_a_range_is_cut_at_times_under_the_names_that_kafka_has(
         (
             {"startingOffsetsByTimestamp": '{"0": 0}'},
             "startingOffsetsByTimestamp: has no time for partition 1",
-            'such as {"0": "1970-01-01T00:00:00+00:00", "1": "2026-11-15T10:00Z"}',
+            'for example {"0": "1970-01-01T00:00:00+00:00", "1": "2026-11-15T10:00Z"}',
         ),
         (
             {"endingOffsetsByTimestamp": '{"0": 0, "1": 0, "7": 0}'},
             "endingOffsetsByTimestamp: shop/orders has no partition 7",
-            "It has 2, from 0 on",
+            "It has 2, numbered from 0",
         ),
         (
             {"startingOffsets": "latest", "endingTimestamp": "2000-01-01T00:00Z"},
-            "endingTimestamp: partition 0 ends before row 0, and begins with row 15",
+            "endingTimestamp: partition 0 ends before row 0, but begins with row 15",
             "Give a later time, or an earlier startingOffsets",
         ),
         (
             {"startingTimestamp": "-1h", "startingOffsetsByTimestampStrategy": "error"},
             "startingTimestamp: partition 1 has no row since ",
-            "to begin at the end there",
+            "to begin at the end of that partition",
         ),
     ],
 )
@@ -405,7 +407,7 @@ def test_a_first_batch_whose_start_is_not_stored_and_lies_behind_its_end_now_is_
     latest = {"startingOffsets": "latest"}
     with pytest.raises(RowsLost) as caught:
         played_again(tmp_path, desk, end, **latest)
-    said = "the batch ends at row 10 of partition 0 of shop/orders, and would begin at row 15"
+    said = "the batch ends at row 10 of partition 0 of shop/orders, but would begin at row 15"
     assert str(caught.value).startswith(said)
     assert "startingOffsets" in caught.value.hint
     assert played_again(tmp_path, desk, end, **latest, failOnDataLoss="false") == []

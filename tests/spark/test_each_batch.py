@@ -48,12 +48,14 @@ def test_a_batch_that_is_repeated_adds_nothing(spark, tmp_path, counts):
     for batch_id in (0, 0, 1, 1):
         append(some, batch_id)
     others = some.selectExpr("parity", "count + 1 as count")
-    with pytest.raises(PySparkException, match=r"version 2 of job was .* this is 2 other rows"):
+    with pytest.raises(
+        PySparkException, match=r"version 2 of job was .* this is 2 different rows"
+    ):
         append(others, 1)
     with pytest.raises(PySparkException, match="version 1 is not above the published 2") as e:
         append(some, 0)  # an old checkpoint was put back
-    assert "VersionTaken: version 1 of job is not new to shop/counts" in str(e.value)
-    assert "put back the checkpointLocation that has brought its newest batch" in str(e.value)
+    assert "VersionTaken: version 1 of job is superseded in shop/counts" in str(e.value)
+    assert "restore the checkpointLocation that wrote its newest batch" in str(e.value)
     assert counts.read().row_count == 4
 
 
@@ -62,7 +64,7 @@ def test_a_batch_without_rows_is_a_batch_and_other_rows_are_refused(spark, tmp_p
     append = writer("shop/counts", app_id="job", path=str(tmp_path / "data"))
     append(some.where("count > 9"), 0)
     append(some.where("count > 9"), 0)
-    with pytest.raises(PySparkException, match=r"version 1 of job was .* and this is 2 rows"):
+    with pytest.raises(PySparkException, match=r"version 1 of job was .* but this is 2 rows"):
         append(some, 0)
     append(some, 1)
     assert counts.read().row_count == 2
@@ -91,7 +93,7 @@ def test_a_second_frame_of_one_batch_is_refused_and_not_dropped(spark, tmp_path,
         query.trigger(availableNow=True).start().awaitTermination()
         topic.append(rows(10, 12))
     assert len(told) == 2
-    assert told[0].startswith("batch 0 was written to shop/counts already")
+    assert told[0].startswith("batch 0 was already written to shop/counts")
     assert counts.read().row_count == 4
 
 
@@ -118,5 +120,5 @@ def test_a_batch_that_failed_behind_the_writer_is_repeated_in_the_same_process(
 
 def test_rows_of_no_query_need_a_writer(spark, tmp_path, counts):
     some = spark.createDataFrame([(0, 1)], "parity long, count long")
-    with pytest.raises(BadRequest, match="of no streaming query"):
+    with pytest.raises(BadRequest, match="do not belong to a streaming query"):
         writer("shop/counts", path=str(tmp_path / "data"))(some, 0)

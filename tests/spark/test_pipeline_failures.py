@@ -109,7 +109,7 @@ def test_a_commit_that_cannot_be_written_is_told_and_its_rows_come_later(
     assert isinstance(error, StorageFailed)
     table = tmp_path / "table"
     assert str(error).startswith(f"{table}: a commit failed: {os.strerror(errno.EFBIG)}")
-    next_step = "start the pipeline, or the query, again: it goes on where the table says"
+    next_step = "restart the pipeline or query: it resumes where the table says"
     assert next_step in str(error)
     assert len(orphans_of(str(table), 0)) == 1
     assert [each.row_count for each in run(spark, definition)] == [5]
@@ -128,7 +128,7 @@ def test_a_commit_that_stands_is_told_by_the_next_look_though_its_clean_up_faile
     file = DataFile(*write_file(tmp_path / "table", schema, [pa.table({"id": [99]})]))
     try:  # the entry fits, and the checkpoint that deltalake writes behind it does not
         resource.setrlimit(resource.RLIMIT_FSIZE, (8192, before[1]))
-        with pytest.raises(StorageFailed, match="it goes on where the table says"):
+        with pytest.raises(StorageFailed, match="it resumes where the table says"):
             record.commit([file], {0: 98}, {0: 99})
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
@@ -166,19 +166,25 @@ def test_entries_of_a_driver_that_died_are_durable_before_the_log_is_told(
 @pytest.mark.parametrize(
     ("sql", "said"),
     [
-        ("select *, id as ID from source", "sql: it makes id more than once. A table tells"),
+        ("select *, id as ID from source", "sql: it produces id more than once. Rename them"),
         (
             "select *, array(named_struct('A', 1, 'b', named_struct('c', 1, 'C', 2))) as it "
             "from source",
-            "sql: it makes it.b.c more than once. A table tells",
+            "sql: it produces it.b.c more than once. Rename them",
         ),
-        ("select *, named_struct('a', 1, 'a', 2) as it from source", "it makes it.a more than"),
+        (
+            "select *, named_struct('a', 1, 'a', 2) as it from source",
+            "it produces it.a more than",
+        ),
         (
             "select *, map('k', named_struct('a', 1, 'A', 2)) as it from source",
-            "makes it.a mor",
+            "produces it.a mor",
         ),
-        ("select nope from source", "sql: Spark says: [UNRESOLVED_COLUMN"),
-        ("selectt id from source", "Syntax error at or near 'selectt'. `headrace pipeline ch"),
+        ("select nope from source", "sql: Spark reports: [UNRESOLVED_COLUMN"),
+        (
+            "selectt id from source",
+            "Syntax error at or near 'selectt'. Fix it, then run `headrace pipeline ch",
+        ),
     ],
 )
 def test_sql_that_does_not_fit_is_a_flaw_of_its_setting(spark, tmp_path, topic, sql, said):
@@ -205,7 +211,9 @@ def test_a_type_that_delta_does_not_have_is_named_before_anything_is_made(
         for act in (pipeline.check, pipeline.round):
             with pytest.raises(BadConfig) as caught:
                 act()
-            assert f"column since is {kind}, which no Delta table has" in str(caught.value)
+            assert f"column since is {kind}, which Delta tables do not support" in str(
+                caught.value
+            )
             assert caught.value.hint
     assert not Path(definition.table).exists()
 
@@ -216,7 +224,7 @@ def test_a_transform_that_fails_in_a_task_is_told_by_its_own_error(spark, tmp_pa
     with pytest.raises(RoundFailed) as caught:
         run(spark, a_definition(tmp_path, transform="clean.py"))
     said = (
-        "row 0 of partition 1 of shop/orders: a task ended with ValueError: n0 is no name. "
+        "row 0 of partition 1 of shop/orders: a task failed with ValueError: n0 is no name. "
         "Nothing was committed"
     )
     assert str(caught.value).startswith(said)
@@ -229,9 +237,9 @@ def test_a_worker_that_dies_is_told_in_a_sentence(spark, tmp_path, topic):
     (tmp_path / "clean.py").write_text(DYING, encoding="utf-8")
     with pytest.raises(RoundFailed) as caught:
         run(spark, a_definition(tmp_path, transform="clean.py"))
-    assert str(caught.value).startswith("Spark says: Job aborted due to stage failure")
+    assert str(caught.value).startswith("Spark reports: Job aborted due to stage failure")
     assert str(caught.value).endswith(
-        "Nothing was committed: mend it, and start the pipeline, or the query, again"
+        "Nothing was committed. Fix the cause, then restart the pipeline or query"
     )
     assert "\n" not in str(caught.value)
 
@@ -241,14 +249,17 @@ def test_a_worker_that_dies_is_told_in_a_sentence(spark, tmp_path, topic):
     [
         (
             "def transform(df):\n    return df.select({}['size'])\n",
-            "transform: transform(df) raised KeyError: 'size'. Mend ",
+            "transform: transform(df) raised KeyError: 'size'. Fix ",
         ),
         (
             "def transform(df):\n    raise ConnectionResetError('cut')\n",
-            "transform: transform(df) raised ConnectionResetError: cut. Mend ",
+            "transform: transform(df) raised ConnectionResetError: cut. Fix ",
         ),
         ("import nowhere\n", "transform: it raised ModuleNotFoundError: No module named"),
-        ("def transform(df):\n    df.select('id')\n", "transform: it returned None, and no"),
+        (
+            "def transform(df):\n    df.select('id')\n",
+            "transform: expected a DataFrame, but it returned None",
+        ),
     ],
 )
 def test_what_a_transform_raises_by_itself_is_a_flaw_of_its_setting(
@@ -272,9 +283,9 @@ def test_a_jvm_that_is_killed_is_told_by_name(tmp_path, topic, step):
     said = ended.stdout.splitlines()
     assert said, ended.stderr
     assert said[0] == "SparkGone"
-    assert said[1].startswith("Spark's JVM is gone: ")
+    assert said[1].startswith("Spark's JVM does not respond: ")
     assert said[1].endswith(
-        "Nothing was committed: mend it, and start the pipeline, or the query, again"
+        "Nothing was committed. Fix the cause, then restart the pipeline or query"
     )
     assert said[2] == "there is a cause"
 
@@ -283,7 +294,7 @@ def test_what_spark_says_without_a_reason_is_still_a_sentence():
     assert sentence_of("\n \n") == "Spark gives no reason"
     assert (
         sentence_of("[X] so it is. SQLSTATE: 42000; line 1\n+- plan")
-        == "Spark says: [X] so it is"
+        == "Spark reports: [X] so it is"
     )
 
 
@@ -303,14 +314,14 @@ class TestCheck:
 
     def test_a_table_of_somebody_else(self, spark, tmp_path, topic):
         write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
-        with pytest.raises(TableForeign, match="was not made by pipeline 'orders'"):
+        with pytest.raises(TableForeign, match="was not created by pipeline 'orders'"):
             self.checked(spark, a_definition(tmp_path))
 
     def test_columns_that_do_not_fit_and_rows_that_are_gone(self, spark, tmp_path, topic):
         topic.append(rows(0, 5), partition=0)
         run(spark, a_definition(tmp_path))
         other = "select id, length(name) as name, _hr_partition, _hr_offset from source"
-        with pytest.raises(SchemaChanged, match="column name is string in the table, and int"):
+        with pytest.raises(SchemaChanged, match="column name is string in the table, but int"):
             self.checked(spark, a_definition(tmp_path, sql=other))
         topic.append(rows(5, 9), partition=0)
         topic.trim(7, partition=0, past_hold=True)
@@ -321,5 +332,7 @@ class TestCheck:
         write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
         ended = headrace_here("pipeline", "check", a_file(tmp_path))
         assert ended.code == 2, ended.err
-        said = f"headrace: the table at {tmp_path / 'table'} was not made by pipeline 'orders'."
+        said = (
+            f"headrace: the table at {tmp_path / 'table'} was not created by pipeline 'orders'."
+        )
         assert ended.err.splitlines()[-1].startswith(said)

@@ -68,7 +68,7 @@ def test_upkeep_and_foreign_rows_between_many_batches_change_nothing(spark, tmp_
     code, found = prove(tmp_path)
     assert (code, found["foreign"]) == (6, foreign)
     assert found["missing"] == found["duplicated"] == found["changed"] == 0
-    assert "without a place in the log" in found["findings"][0]["note"]
+    assert "without a position in the log" in found["findings"][0]["note"]
     code, found = prove(tmp_path, "--own-only")
     assert (code, found["holds"], found["foreign"]) == (0, True, foreign)
     assert found["in_log"] == found["in_table"] == BATCHES * 10
@@ -110,5 +110,5 @@ def test_a_table_that_would_forget_its_place_is_refused(spark, tmp_path, topic):
     with opened(spark, a_definition(tmp_path)) as pipeline:
         pipeline.round()
         DeltaTable(str(tmp_path / "table")).alter.set_table_properties(properties)
-        with pytest.raises(TableForeign, match="which forgets how far the pipeline is"):
+        with pytest.raises(TableForeign, match="which drops the pipeline's position"):
             pipeline.round()

@@ -93,7 +93,9 @@ def test_a_table_without_lineage_is_emptied_whole(spark, tmp_path, topic):
 
 def test_going_back_over_rows_that_stay_is_refused(tmp_path, filled):
     said = told("reset", a_file(tmp_path), "--to", "earliest", "--yes", code=2)
-    assert "rows 0 to 59 of partition 0 are in the table, and would be there twice" in said
+    assert (
+        "rows 0 to 59 of partition 0 are already in the table and would be duplicated" in said
+    )
     assert "--truncate" in said
     assert DeltaTable(str(filled)).version() == 1
 
@@ -248,7 +250,7 @@ def test_the_name_is_asked_for(tmp_path, filled):
     [
         ((), "no position is given"),
         (("--to", "soon"), "'soon' is not a valid position"),
-        (("--to", '{"0": 61}'), "partition 0 has no offset 61"),
+        (("--to", '{"0": 61}'), "partition 0 cannot resume at offset 61"),
         (("--to", '{"7": 1}'), "has no partition 7"),
     ],
 )
@@ -270,7 +272,7 @@ def test_a_lost_record_of_skips_is_told(spark, tmp_path, filled):
     with opened(spark, a_definition(tmp_path)) as pipeline:
         record = a_record(pipeline)
         record._commit([], [], {record.source.of("0:skips"): 1})
-        with pytest.raises(Exception, match="does not say which rows of partition 0"):
+        with pytest.raises(Exception, match="does not record which rows of partition 0"):
             a_record(pipeline)
         assert record.restart([], [], TablePlace({0: 0, 1: 0}, {0: 0, 1: 0}, {}))
         assert a_record(pipeline).skips == {0: [], 1: []}
@@ -290,7 +292,9 @@ def test_a_table_that_takes_no_commit_is_no_lost_race_and_its_rows_stay_held(
         TableFeatures.RowTracking, allow_protocol_versions_increase=True
     )
     said = told("reset", a_file(tmp_path), "--truncate", "--yes", code=2)
-    words = "has rowTracking, which" if is_known else "takes no commit: Unsupported table feat"
+    words = (
+        "has rowTracking, which" if is_known else "rejects the commit: Unsupported table feat"
+    )
     assert f"the table at {table} {words}" in said
     held = [each.next for each in topic.cursors("pipeline.orders")]
     assert held == ([] if is_known else [4, 0])  # nothing was begun, or it was taken back
@@ -318,12 +322,14 @@ class TestVanished:
             pipeline = Pipeline(None, definition, desk, lambda frame: frame)
             with pytest.raises(TableAhead) as caught:
                 pipeline._choose(record)
-        said = "the table has rows of partition 2 up to 7, the log of shop/orders has 2 partit"
+        said = (
+            "the table has rows of partition 2 up to 7, but the log of shop/orders has 2 partit"
+        )
         assert str(caught.value).startswith(said)
         assert "headrace pipeline reset FILE --truncate" in caught.value.hint
 
     def test_a_reset_forward_is_refused_too(self, topic, record):
-        with pytest.raises(TableAhead, match="has 2 partitions, from 0 on"):
+        with pytest.raises(TableAhead, match="has 2 partitions, numbered from 0"):
             planned(record, self.bounds_of(topic), {0: 10, 1: 0}, truncate=False)
         with pytest.raises(AssertionError):
             record.commit([], {0: 4, 1: 0}, {0: 10, 1: 0})

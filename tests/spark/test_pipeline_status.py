@@ -152,12 +152,12 @@ def test_a_foreign_topic_of_that_name_is_told_and_fails_no_pipeline(
     spark, tmp_path, log, topic
 ):
     log.create_topic(driver_reports.NAME, {"id": "int64"})
-    with pytest.raises(BadRequest, match="has no column 'kind' as reports do"):
+    with pytest.raises(BadRequest, match="has no column 'kind' of the type of reports"):
         driver_reports.newest(log)
     topic.append(rows(0, 5))
     with opened(spark, a_definition(tmp_path)) as pipeline:
         assert [each.row_count for each in pipeline.run(once=True)] == [5]
-        assert "was not made by a pipeline" in pipeline.flaw
+        assert "was not created by a pipeline" in pipeline.flaw
 
 
 def test_a_driver_reports_again_when_the_topic_is_deleted_and_hears_what_is_asked(

@@ -41,10 +41,10 @@ def test_a_segment_as_it_was_sealed_has_no_flaw(segment):
     ("change", "said"),
     [
         ({"path": "/nowhere/x.parquet"}, "/nowhere/x.parquet: No such file or directory"),
-        ({"size": 1}, "where the log has 1"),
-        ({"row_digest": bytes(16)}, "another log's rows"),
-        ({"start": 1, "end": 101}, "row group 0 is not that of the offsets from 1 on"),
-        ({"end": 101}, "rows up to 100, where the log has them up to 101"),
+        ({"size": 1}, "but the log has 1"),
+        ({"row_digest": bytes(16)}, "rows of another log"),
+        ({"start": 1, "end": 101}, "row group 0 does not have the offsets from 1 on"),
+        ({"end": 101}, "rows up to 100, but the log has rows up to 101"),
     ],
 )
 def test_a_file_that_is_another_is_named_with_what_is_wrong(segment, change, said):

@@ -232,7 +232,7 @@ def test_trimmed_rows_are_left_unseen_so_nothing_holds(tmp_path, topic):
     assert "10 rows were trimmed from the log: not compared" in said(tmp_path).err
 
 
-AHEAD = "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20"
+AHEAD = "foreign: partition 0, rows 20 to 24, recorded, but the log ends at 20"
 
 
 @pytest.mark.parametrize("more", [(), ("--own-only",)])
@@ -244,7 +244,7 @@ def test_a_table_ahead_of_the_log_is_wrong_and_the_rows_are_named(tmp_path, topi
     assert (code, found["holds"], found["ahead"], found["foreign"]) == (6, False, 5, 5)
     assert (found["compared"], found["in_log"], found["in_table"]) == (20, 20, 25)
     place = {"partition": 0, "start": 20, "end": 25}
-    expected = {"kind": "foreign", **place, "note": "recorded, and the log ends at 20"}
+    expected = {"kind": "foreign", **place, "note": "recorded, but the log ends at 20"}
     assert found["findings"] == [expected]
 
 
@@ -255,7 +255,7 @@ def test_a_table_ahead_of_the_log_is_told_in_words(tmp_path, topic):
     done = said(tmp_path)
     assert done.code == 6
     assert "0 missing, 0 duplicated, 0 changed, 5 foreign" in done.out
-    assert "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.out
+    assert "foreign: partition 0, rows 20 to 24, recorded, but the log ends at 20" in done.out
     assert "ahead of the log: 5 rows that the table records" in done.out
 
 
@@ -265,7 +265,7 @@ def test_a_table_without_places_is_wrong_too_if_it_is_ahead(tmp_path, topic):
     bring_what_the_log_lacks(tmp_path, topic, 5)
     done = said(tmp_path)
     assert done.code == 6
-    assert "foreign: partition 0, rows 20 to 24, recorded, and the log ends at 20" in done.out
+    assert "foreign: partition 0, rows 20 to 24, recorded, but the log ends at 20" in done.out
     assert "not provable" in done.err
 
 
@@ -278,7 +278,7 @@ def test_a_partition_that_the_log_does_not_have_is_ahead_of_it(tmp_path, topic):
     assert (code, found["ahead"], found["foreign"], found["not_compared"]) == (6, 7, 0, 0)
     (finding,) = found["findings"]
     assert (finding["partition"], finding["start"], finding["end"]) == (2, 0, 7)
-    assert finding["note"] == "recorded, and the log has no such partition"
+    assert finding["note"] == "recorded, but the log has no such partition"
 
 
 def test_a_table_whose_record_is_lost_is_not_said_to_be_provable(tmp_path, topic):
@@ -289,6 +289,6 @@ def test_a_table_whose_record_is_lost_is_not_said_to_be_provable(tmp_path, topic
     )
     done = said(tmp_path)
     assert done.code == 2
-    assert "does not say how far pipeline 'orders' is" in done.err
+    assert "does not record the position of pipeline 'orders'" in done.err
     assert "headrace prove" not in done.err
-    assert "bring the rows into a new table" in " ".join(done.err.split())
+    assert "write the rows to a new table" in " ".join(done.err.split())

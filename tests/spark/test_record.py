@@ -50,9 +50,9 @@ class TestCreate:
         (inner / "part-0.parquet").write_bytes(b"of somebody else")
         with pytest.raises(TableForeign) as caught:
             create(str(tmp_path), SOURCE, SCHEMA)
-        said = f"{tmp_path} is no Delta table, and holds year=2024/part-0.parquet"
+        said = f"{tmp_path} is not a Delta table, but contains year=2024/part-0.parquet"
         assert str(caught.value).startswith(said)
-        assert "Name a directory that is empty, or is not there" in caught.value.hint
+        assert "Give a directory that is empty or does not exist" in caught.value.hint
         assert [path.name for path in tmp_path.iterdir()] == ["year=2024"]
 
     def test_what_a_driver_left_that_died_while_it_made_the_table_is_no_hindrance(
@@ -92,7 +92,7 @@ class TestLook:
             look(str(tmp_path), other)
         said = (
             f"the table at {tmp_path} was filled by pipeline 'p' from shop/orders created 1 in "
-            "log, and it reads shop/bills now"
+            "log, but now reads shop/bills"
         )
         assert str(caught.value).startswith(said)
         assert "another name and a new table" in caught.value.hint
@@ -110,7 +110,7 @@ class TestLook:
         assert new_columns(DeltaTable(str(tmp_path / "loose")), SCHEMA).names == []
         strict = pa.schema([wide[0], wide[1].with_nullable(False)])
         create(str(tmp_path / "strict"), SOURCE, strict)
-        said = "column note is string not null in the table, and the rows that are next do not"
+        said = "column note is string not null in the table, but the next rows do not"
         with pytest.raises(SchemaChanged, match=said):
             new_columns(DeltaTable(str(tmp_path / "strict")), SCHEMA)
 
@@ -129,7 +129,7 @@ class TestCompact:
         (tmp_path / files[2].path).unlink()
         with pytest.raises(TableSpoilt) as caught:
             compact(look(str(tmp_path), SOURCE), 2**20, 4)
-        assert str(caught.value).startswith(f"{tmp_path / files[2].path} is not there")
+        assert str(caught.value).startswith(f"{tmp_path / files[2].path} is missing")
         assert orphans_of(str(tmp_path), 0) == []
 
     def test_one_that_another_has_replaced_is_a_lost_race(self, tmp_path, files):
@@ -163,10 +163,10 @@ class TestCommit:
         ):
             with pytest.raises(CommitRefused) as caught:
                 act()
-            said = f"the table at {tmp_path} takes no commit: "
+            said = f"the table at {tmp_path} rejects the commit: "
             assert str(caught.value).startswith(said)
             assert f"Unsupported table features required: [{feature}]" in str(caught.value)
-            assert "bring the rows into a new table" in caught.value.hint
+            assert "write the rows to a new table" in caught.value.hint
         assert look(str(tmp_path), SOURCE).number == 0
 
     def test_who_was_slower_has_lost_and_is_told_no_more(self, tmp_path):

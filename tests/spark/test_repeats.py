@@ -37,7 +37,7 @@ def test_one_that_was_planned_before_partitions_were_added_is_compared(topic, pl
     topic.add_partitions(2)
     write(planned(), rows(0, 40))
     write(before, rows(0, 40))
-    with pytest.raises(VersionTaken, match="and this is 40 other rows"):
+    with pytest.raises(VersionTaken, match="but this is 40 different rows"):
         write(before, rows(1, 41))
     assert topic.read().row_count == 40
 
@@ -50,8 +50,8 @@ def test_one_that_was_planned_before_the_schema_grew_is_refused_by_name(topic, p
     with pytest.raises(VersionTaken) as caught:
         write(before, rows(0, 10))
     told = str(caught.value)
-    assert "version 1 of nightly was published to shop/copy before, as rows 0 to 9" in told
-    assert "of partition 0 with schema version 2, and this is of schema version 1" in told
+    assert "version 1 of nightly was already published to shop/copy as rows 0 to 9" in told
+    assert "of partition 0 with schema version 2, but this is schema version 1" in told
     write(planned(), noted)
     assert topic.read().row_count == 10
 
@@ -60,6 +60,6 @@ def test_rows_that_were_published_before_the_schema_grew_are_compared(topic, pla
     write(planned(), rows(0, 10))
     topic.evolve(NEWER)
     write(planned(), [{**row, "note": None} for row in rows(0, 10)])
-    with pytest.raises(VersionTaken, match="and this is 10 other rows"):
+    with pytest.raises(VersionTaken, match="but this is 10 different rows"):
         write(planned(), [{**row, "note": "new"} for row in rows(0, 10)])
     assert topic.read().row_count == 10

@@ -28,7 +28,7 @@ from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64())])
 SOURCE = LogSource("p", "shop/orders", 1, "log")
-ANEW = "bring its rows again: headrace pipeline reset FILE --truncate"
+ANEW = "load its rows again: headrace pipeline reset FILE --truncate"
 
 
 @pytest.fixture
@@ -128,9 +128,9 @@ class TestTold:
     def test_a_restored_table_is_refused_with_both_ways_out_until_that_is_undone(self, table):
         DeltaTable(table).restore(2)
         assert str(refused(table)) == (
-            f"the table at {table} was restored to an older version by its version 5, and its "
-            "rows are not those that it records. Two ways out: restore its version 4, and go "
-            f"on, or {ANEW}"
+            f"version 5 of the table at {table} restored an older version, so the rows are not "
+            "those that the table records. Two ways out: restore version 4 and "
+            f"continue, or {ANEW}"
         )
         DeltaTable(table).restore(4)
         bring(table)
@@ -141,16 +141,16 @@ class TestTold:
         append_foreign(table, 100, 101)
         DeltaTable(table).optimize.compact()
         DeltaTable(table).create_checkpoint()
-        assert "by its version 5," in str(refused(table))
-        assert "restore its version 4, and" in refused(table).hint
+        assert "version 5 of the table at " in str(refused(table))
+        assert "restore version 4 and" in refused(table).hint
 
     def test_a_restore_to_another_older_version_does_not_undo_it(self, table):
         for version in (2, 3, 1):
             DeltaTable(table).restore(version)
-        assert "by its version 5," in str(refused(table))
+        assert "version 5 of the table at " in str(refused(table))
         DeltaTable(table).restore(4)
         DeltaTable(table).restore(2)
-        assert "by its version 9," in str(refused(table))
+        assert "version 9 of the table at " in str(refused(table))
 
     def test_one_by_its_time_is_told_as_one_by_its_version(self, table):
         times = {}
@@ -158,14 +158,14 @@ class TestTold:
             times[version] = int(time.time()) - 100 + version
             os.utime(f"{table}/_delta_log/{version:020}.json", (times[version],) * 2)
         DeltaTable(table).restore(datetime.fromtimestamp(times[2], UTC))
-        assert "by its version 5," in str(refused(table))
+        assert "version 5 of the table at " in str(refused(table))
         DeltaTable(table).restore(datetime.fromtimestamp(times[4], UTC))
         bring(table)
 
     def test_one_by_spark_is_told_as_one_by_deltalake(self, table):
         restore_as_spark(table, 2, version="2", timestamp=None)
         assert ids(table) == [0, 1]
-        assert "by its version 5," in str(refused(table))
+        assert "version 5 of the table at " in str(refused(table))
         restore_as_spark(table, 4, version=None, timestamp="2024-01-01 00:00:00.0")
         bring(table)
         assert ids(table) == [0, 1, 2, 3, 4]
@@ -176,7 +176,7 @@ class TestTold:
         removed = [Removed(each["path"], each["size_bytes"]) for each in files]
         assert record.restart([], removed, TablePlace({0: 0}, {0: 0}, {}))
         DeltaTable(table).restore(4)
-        assert "restore its version 5, and go on" in refused(table).hint
+        assert "restore version 5 and continue" in refused(table).hint
         DeltaTable(table).restore(5)
         bring(table)
         assert ids(table) == [0]
@@ -215,7 +215,7 @@ class TestNoLoss:
         DeltaTable(table).restore(4)
         refuse_restored(look(table, SOURCE))
         DeltaTable(table).restore(3)
-        assert "by its version 7," in str(refused(table))
+        assert "version 7 of the table at " in str(refused(table))
 
     def test_files_that_are_named_again_with_other_statistics_are_the_same(self, table):
         append_foreign(table, 100)
@@ -234,7 +234,7 @@ class TestNoLoss:
         bring(path)
         assert look(path, SOURCE).version == DeltaTable(path).version() == 5
         DeltaTable(path).restore(4)
-        assert "by its version 6," in str(refused(path))
+        assert "version 6 of the table at " in str(refused(path))
 
 
 class TestVersion:
@@ -252,7 +252,7 @@ class TestVersion:
         slow = look(table, SOURCE)
         DeltaTable(table).restore(2)
         assert not slow.commit([a_file(table, 4)], {0: 4}, {0: 5})
-        assert "restore its version 4," in refused(table).hint
+        assert "restore version 4 " in refused(table).hint
 
     def test_it_outlives_compaction_new_columns_checkpoints_and_clean_up(self, table):
         assert compact(look(table, SOURCE), 1 << 20, files_min=2) == 4
@@ -263,7 +263,7 @@ class TestVersion:
         found.cleanup_metadata()
         assert look(table, SOURCE).version == 4
         DeltaTable(table).restore(3)
-        assert "by its version 7," in str(refused(table))
+        assert "version 7 of the table at " in str(refused(table))
 
     def test_no_entry_before_it_is_read_and_each_one_behind_it_is(self, table):
         DeltaTable(table).restore(2)
@@ -286,13 +286,13 @@ class TestCleaned:
     def test_a_version_whose_files_are_vacuumed_is_not_offered(self, table):
         DeltaTable(table).restore(2)
         vacuum(table)
-        said = f"What its version 4 had is not all there any more, so {ANEW}"
+        said = f"Version 4 is no longer complete, so {ANEW}"
         assert refused(table).hint == said
 
     def test_a_version_that_the_log_has_no_more_is_not_offered(self, table):
         DeltaTable(table).restore(2)
         clean_up(table, 5)
-        assert "What its version 4 had is not all there any more" in refused(table).hint
+        assert "Version 4 is no longer complete" in refused(table).hint
 
     def test_an_undone_restore_is_seen_as_such_though_the_log_begins_with_it(self, table):
         DeltaTable(table).restore(2)
@@ -316,7 +316,7 @@ class TestCleaned:
         append_foreign(table, 100)
         DeltaTable(table).restore(3)
         clean_up(table, 6)
-        assert "by its version 6," in str(refused(table))
+        assert "version 6 of the table at " in str(refused(table))
 
     @pytest.mark.parametrize("left", ["its entry alone", "its checksum alone"])
     def test_a_version_that_cannot_be_loaded_is_not_offered(self, table, left):
@@ -324,7 +324,7 @@ class TestCleaned:
         DeltaTable(table).restore(2)
         clean_up(table, 5 if left == "its entry alone" else 6)
         entry_of(table, 5).with_suffix(".crc").write_text("{}")
-        assert "What its version 5 had is not all there any more" in refused(table).hint
+        assert "Version 5 is no longer complete" in refused(table).hint
 
     def test_a_version_behind_a_checkpoint_is_offered_though_older_entries_are_gone(
         self, table
@@ -332,7 +332,7 @@ class TestCleaned:
         clean_up(table, 4)
         bring(table)
         DeltaTable(table).restore(4)
-        assert "restore its version 5, and go on" in refused(table).hint
+        assert "restore version 5 and continue" in refused(table).hint
         DeltaTable(table).restore(5)
         bring(table)
         assert ids(table) == [0, 1, 2, 3, 4, 5]

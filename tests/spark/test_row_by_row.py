@@ -27,23 +27,23 @@ MIXING = {
     "select id from source where exists (select 1 from source s where s.id > source.id)": (
         "a subquery reads the batch"
     ),
-    "select id from source union select 1": "rows of another table would come with each",
+    "select id from source union select 1": "rows of another table would be added to each",
     "select id from source except select 1": "Except",
     "select id from source intersect select 1": "Intersect",
-    "select id from source union all select 1": "rows of another table would come with each",
-    "select k from source right join sizes on id = k": "right outer gives rows of the other",
-    "select k from source full join sizes on id = k": "full outer gives rows of the other",
-    "select k from sizes left join source on id = k": "left outer gives rows of the other",
-    "select k from sizes left semi join source on id = k": "left semi gives rows of the other",
+    "select id from source union all select 1": "rows of another table would be added to each",
+    "select k from source right join sizes on id = k": "right outer adds rows of the other",
+    "select k from source full join sizes on id = k": "full outer adds rows of the other",
+    "select k from sizes left join source on id = k": "left outer adds rows of the other",
+    "select k from sizes left semi join source on id = k": "left semi adds rows of the other",
     "select * from source pivot (count(name) for id in (1, 2))": "Aggregate",
     "from source |> where id > 2 |> aggregate count(*)": "Aggregate",
     "select id, 1 + monotonically_increasing_id() as n from source": (
         "(monotonically_increasing_id() numbers the rows of a batch)"
     ),
     "select id from source where monotonically_increasing_id() > 3": "numbers the rows",
-    "select * from counted(table(source))": "(counted is given the rows of a batch as a table)",
+    "select * from counted(table(source))": "(counted takes the rows of a batch as a table)",
     "with a as (select id from source) select * from counted(table(a) partition by id)": (
-        "counted is given the rows"
+        "counted takes the rows"
     ),
     "select 1 as id": "its rows do not come from those of the batch",
 }

@@ -66,9 +66,9 @@ def test_a_checkpoint_that_was_put_back_ends_the_query_and_no_row_is_left_out(
         copying(spark, tmp_path)
     told = str(caught.value)
     assert "version 2 of spark/" in told
-    assert "was published to shop/copy with 10 rows" in told
-    assert "and this is batch 1 with 20 rows" in told
-    assert "put back the checkpointLocation that has brought batch 1" in told
+    assert "was already published to shop/copy with 10 rows" in told
+    assert "but this is batch 1 with 20 rows" in told
+    assert "restore the checkpointLocation that wrote batch 1" in told
     assert copy.read().row_count == 20
     shutil.rmtree(tmp_path / "sink")
     (tmp_path / "newest").rename(tmp_path / "sink")  # the way out
@@ -90,8 +90,8 @@ def test_a_checkpoint_that_was_put_back_by_two_batches_ends_the_query_with_the_w
         copying(spark, tmp_path)
     told = str(caught.value)
     assert "VersionTaken: version 2 of spark/" in told
-    assert ", which is batch 1, is not new to shop/copy" in told
-    assert "put back the checkpointLocation that has brought its newest batch" in told
+    assert " (batch 1) is superseded in shop/copy" in told
+    assert "restore the checkpointLocation that wrote its newest batch" in told
     assert "failOnOtherRows" not in told
     assert copy.read().row_count == 210
 
@@ -110,7 +110,8 @@ def test_a_batch_that_was_published_without_rows_takes_no_rows_later(
     topic.append(rows(20, 30), partition=0)
     with pytest.raises(PySparkException) as caught:
         copying(spark, tmp_path, some)
-    said = "was published to shop/copy with 0 rows (none), and this is batch 1 with 10 rows"
+    found = "was already published to shop/copy with 0 rows (none)"
+    said = f"{found}, but this is batch 1 with 10 rows"
     assert said in str(caught.value)
     assert copy.read().row_count == 10
 
@@ -125,7 +126,7 @@ def test_a_write_without_rows_is_a_version_and_another_one_with_rows_is_refused(
 
     write(frame.where("id < 0"))
     write(frame.where("id < 0"))  # the same: none
-    with pytest.raises(PySparkException, match=r"with 0 rows \(none\), and this is 10 rows"):
+    with pytest.raises(PySparkException, match=r"with 0 rows \(none\), but this is 10 rows"):
         write(frame)
     write(frame, failOnOtherRows="false")
     assert copy.read().row_count == 0
@@ -162,14 +163,14 @@ def test_a_repeated_write_is_told_by_its_rows_in_whatever_order(spark, tmp_path,
     write(frame)
     write(frame.orderBy(frame.id.desc()).repartition(5))
     others = frame.selectExpr("id + 1 as id", "name")
-    said = "version 1 of nightly was published to shop/copy with 100 rows ("
+    said = "version 1 of nightly was already published to shop/copy with 100 rows ("
     assert said in told(others)
-    assert "), and this is 100 other rows: nothing was added" in told(others)
-    assert "and this is 99 rows: nothing was added" in told(frame.where("id > 0"))
-    assert "and this is 0 rows: nothing was added" in told(frame.where("id < 0"))
+    assert "), but this is 100 different rows: nothing was added" in told(others)
+    assert "but this is 99 rows: nothing was added" in told(frame.where("id > 0"))
+    assert "but this is 0 rows: nothing was added" in told(frame.where("id < 0"))
     write(others, failOnOtherRows="false")
     topic.trim(1, partition=0)
-    assert "of partition 0, which are trimmed up to 0: whether they are" in told(frame)
+    assert "of partition 0, which are trimmed up to 0, so they cannot be" in told(frame)
     assert topic.read().row_count == 99
 
 
@@ -195,7 +196,7 @@ def test_a_failed_task_adds_nothing(spark, tmp_path, log, copy):
     [
         (["id as idd", "'x' as name"], {}, "column 'id': missing. Is it"),
         (["'text' as id", "'x' as name"], {}, "column 'id'"),
-        (["id", "'x' as name"], {"txnAppId": "a"}, "txnVersion: is not said"),
+        (["id", "'x' as name"], {"txnAppId": "a"}, "txnVersion: is missing"),
         (["id", "'x' as name"], {"key": "none"}, "no column 'none'"),
     ],
 )
@@ -213,7 +214,7 @@ def test_bad_rows_and_options_are_told_before_any_trace(
 def test_a_log_is_never_overwritten(spark, tmp_path, log, copy):
     frame = spark.range(5).selectExpr("id", "'x' as name")
     writer = frame.write.format("headrace").mode("overwrite").option("topic", "shop/copy")
-    with pytest.raises(PySparkException, match="appended to, and never overwritten"):
+    with pytest.raises(PySparkException, match="append-only and cannot be overwritten"):
         writer.option("path", str(tmp_path / "data")).save()
 
 

@@ -139,7 +139,7 @@ def test_a_new_schema_stops_a_query_before_its_rows_and_a_restart_goes_on(
     query.processAllAvailable()
     topic.evolve({"id": "int64", "name": "string", "note": "string"})
     topic.append([{"id": 5, "name": "n5", "note": "new"}], partition=0)
-    with ended_by("SchemaChanged: the schema of shop/orders", "restart the query to go on"):
+    with ended_by("SchemaChanged: the schema of shop/orders", "restart the query to continue"):
         query.awaitTermination(60)
     assert ids(batches) == [list(range(5))]
     ((row,),) = run(reading(spark, tmp_path, stream=True), tmp_path)
@@ -169,7 +169,7 @@ def test_a_recreated_topic_ends_the_query_by_name(spark, tmp_path, log, topic):
     run(reading(spark, tmp_path, stream=True), tmp_path)
     topic.delete()
     log.create_topic("shop/orders", {"id": "int64", "name": "string"}).append(rows(0, 9))
-    said = "TopicRecreated: shop/orders was deleted and made again"
+    said = "TopicRecreated: shop/orders was deleted and recreated"
     with ended_by(said, "Read the new topic with a new checkpointLocation"):
         run(reading(spark, tmp_path, stream=True), tmp_path)
 
@@ -185,8 +185,8 @@ def test_a_log_that_was_put_back_ends_the_query_by_name(spark, tmp_path):
     (tmp_path / "old").rename(tmp_path / "data")
     with headrace.open(tmp_path / "data"):
         frame = reading(spark, tmp_path, stream=True)
-        said = "CheckpointAhead: the query goes on at row 20"
-        with ended_by(said, "begin with a new checkpointLocation"):
+        said = "CheckpointAhead: the query resumes at row 20"
+        with ended_by(said, "start with a new checkpointLocation"):
             run(frame, tmp_path)
 
 
@@ -198,7 +198,7 @@ def test_trimmed_rows_end_the_query_unless_they_may_be_lost(spark, tmp_path, top
     topic.append(rows(5, 20), partition=0)
     topic.trim(10, partition=0)
     said = "RowsLost: rows 5 to 9 of partition 0 of shop/orders were trimmed"
-    with ended_by(said, 'Go on without them with .option("failOnDataLoss", "false")'):
+    with ended_by(said, 'Continue without them with .option("failOnDataLoss", "false")'):
         run(reading(spark, tmp_path, stream=True), tmp_path)
     frame = reading(spark, tmp_path, stream=True, failOnDataLoss="false")
     assert ids(run(frame, tmp_path)) == [list(range(10, 20))]
@@ -246,8 +246,12 @@ def test_a_finished_query_is_a_consumer_without_lag(spark, tmp_path, topic):
     ("options", "said", "next_step"),
     [
         ({"name": "shop/oders"}, "TopicUnknown: ", "Did you mean 'shop/orders'?"),
-        ({"maxOffsetPerTrigger": "5"}, "is no option", "Is it maxOffsetsPerTrigger?"),
-        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: is '0'", "Give a whole number"),
+        (
+            {"maxOffsetPerTrigger": "5"},
+            "is not a valid option",
+            "Did you mean maxOffsetsPerTrigger?",
+        ),
+        ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: is '0'", "Give an integer >="),
         ({"maxBytesPerTrigger": "-1"}, "maxBytesPerTrigger: ", "Write a whole number and"),
         ({"columns": "idd"}, "there is no column 'idd'", "Is it 'id'?"),
         (
@@ -255,9 +259,9 @@ def test_a_finished_query_is_a_consumer_without_lag(spark, tmp_path, topic):
             "no node answers at 127.0.0.1:1",
             "refused",
         ),
-        ({"path": "/nowhere"}, "no process holds /nowhere", "Start one: headrace serve"),
-        ({"startingOffsets": '{"9": 1}'}, "has no partition 9", "It has 2, from 0 on"),
-        ({"endingOffsets": '{"0": 0}'}, "endingOffsets: has no offset for", "Name each of"),
+        ({"path": "/nowhere"}, "no process serves /nowhere", "Start one: headrace serve"),
+        ({"startingOffsets": '{"9": 1}'}, "has no partition 9", "It has 2, numbered from 0"),
+        ({"endingOffsets": '{"0": 0}'}, "endingOffsets: has no offset for", "List each of"),
     ],
 )
 def test_bad_input_is_told_before_any_trace(spark, tmp_path, topic, options, said, next_step):

@@ -60,5 +60,5 @@ def test_what_is_no_table_is_told(spark, tmp_path):
     with pytest.raises(BadRequest, match="there is no Delta table at"):
         read_table(spark, str(tmp_path / "nowhere"))
     write_deltalake(str(tmp_path / "one"), pa.table({"id": [1]}))
-    with pytest.raises(BadRequest, match="with a version 9"):
+    with pytest.raises(BadRequest, match="with version 9"):
         read_table(spark, str(tmp_path / "one"), version=9)

@@ -24,7 +24,7 @@ from headrace.spark.sink import table_sink
 from headrace.spark.tables.table_errors import TableForeign
 from headrace.spark.tables.table_files import orphans_of
 
-ANEW = "begin anew with a new table and a new checkpointLocation"
+ANEW = "start over with a new table and a new checkpointLocation"
 
 
 @pytest.fixture
@@ -96,9 +96,9 @@ def test_another_query_is_refused_and_both_ways_out_work(spark, tmp_path, topic)
     topic.append(rows(0, 10), partition=0)
     table, first = tmp_path / "table", copy(spark, tmp_path)
     said = stopped(spark, tmp_path, checkpoint="other")
-    assert said.startswith(f"the table at {table} is filled by query {first}, and this is ")
-    assert f"start it with the checkpointLocation of query {first}, and go on, or " in said
-    assert said.endswith("give this query a table of its own, and begin anew")
+    assert said.startswith(f"the table at {table} is filled by query {first}, but this is ")
+    assert f"continue with the checkpointLocation of query {first}, or " in said
+    assert said.endswith("start over with a separate table for this query")
     topic.append(rows(10, 20), partition=0)
     assert copy(spark, tmp_path) == first
     assert ids(tmp_path) == list(range(20))
@@ -121,15 +121,15 @@ def test_a_table_that_was_put_back_from_a_copy_stops_the_query(spark, tmp_path, 
     table.rename(newest)
     said = stopped(spark, tmp_path)
     assert said.startswith(
-        f"there is no table at {table} for query {query}, and its checkpointLocation is at 3: "
+        f"there is no table at {table} for query {query}, but its checkpointLocation is at 3: "
     )
     assert not table.exists()
     older.rename(table)
     said = stopped(spark, tmp_path)
     assert said.startswith(
-        f"the table at {table} has the batches of query {query} up to 0, and its "
-        "checkpointLocation is at 3: batches are missing. Two ways out: put back the table "
-        f"that has batch 2, and go on, or {ANEW}"
+        f"the table at {table} has the batches of query {query} up to 0, but its "
+        "checkpointLocation is at 3: batches are missing. Two ways out: restore the table "
+        f"that has batch 2 and continue, or {ANEW}"
     )
     assert ids(tmp_path) == list(range(10))
     shutil.rmtree(table)
@@ -148,9 +148,9 @@ def test_a_table_that_was_restored_to_an_older_version_stops_the_query(spark, tm
     topic.append(rows(20, 30), partition=0)
     said = stopped(spark, tmp_path)
     assert said.startswith(
-        f"the table at {tmp_path / 'table'} was restored to an older version by its version "
-        f"{newest + 1}, and has not all rows of the batches that it names. Two ways out: "
-        f"restore its version {newest}, and go on, or {ANEW}"
+        f"version {newest + 1} of the table at {tmp_path / 'table'} restored an older version, "
+        "so the table lacks rows of the batches that it records. Two ways out: "
+        f"restore version {newest} and continue, or {ANEW}"
     )
     assert ids(tmp_path) == list(range(10))
     DeltaTable(str(tmp_path / "table")).restore(newest)
@@ -174,10 +174,10 @@ def test_a_checkpoint_that_was_put_back_from_a_copy_stops_the_query(
     topic.append(rows(20 + more, 25 + more), partition=0)
     said = stopped(spark, tmp_path)
     assert said.startswith(f"the table at {tmp_path / 'table'} has the batches of query ")
-    flaw = "is at 1: it was" if more else "has other rows in 1: it was"
-    assert f", and its checkpointLocation {flaw} copied, or put back from an old copy. " in said
+    flaw = "is at 1: it was" if more else "has different rows in 1: it was"
+    assert f", but its checkpointLocation {flaw} copied, or restored from an old copy. " in said
     newest = 2 if more else 1
-    assert f"put back the checkpointLocation that has brought batch {newest}, or " in said
+    assert f"restore the checkpointLocation that wrote batch {newest}, or " in said
     assert ids(tmp_path) == list(range(20 + more))
     shutil.rmtree(tmp_path / "checkpoint")
     (tmp_path / "newest").rename(tmp_path / "checkpoint")
@@ -199,7 +199,7 @@ def test_a_second_frame_of_one_batch_is_refused_and_not_dropped(spark, tmp_path,
 
     copy(spark, tmp_path, each)
     assert len(told) == 1
-    assert told[0].startswith(f"batch 0 was written to {tmp_path}/x/../table already: a second")
+    assert told[0].startswith(f"batch 0 was already written to {tmp_path}/x/../table: a second")
     assert ids(tmp_path) == list(range(5))
     rest = DeltaTable(str(tmp_path / "rest")).to_pyarrow_table()
     assert sorted(rest["id"].to_pylist()) == list(range(5, 10))
@@ -297,9 +297,9 @@ def test_a_new_column_comes_with_its_rows_and_another_type_stops_the_query(
     }
     topic.append(rows(10, 15), partition=0)
     for columns, flaw in (
-        (["id", "id as name"], "column name is string in the table, and int64 in the rows"),
-        (["id", "name", "name as Id"], "rows: it makes id more than once"),
-        (["id", "interval '1' day as name"], "rows: column name is interval day, which no "),
+        (["id", "id as name"], "column name is string in the table, but int64 in the next"),
+        (["id", "name", "name as Id"], "rows: it produces id more than once"),
+        (["id", "interval '1' day as name"], "rows: column name is interval day, which Del"),
     ):
         said = stopped(
             spark,
@@ -314,7 +314,9 @@ def test_tables_of_others_are_not_touched(spark, tmp_path, topic):
     topic.append(rows(0, 5), partition=0)
     write_deltalake(str(tmp_path / "table"), pa.table({"id": [1]}))
     said = stopped(spark, tmp_path)
-    assert said.startswith(f"the table at {tmp_path / 'table'} was not made by query 'copy'. ")
+    assert said.startswith(
+        f"the table at {tmp_path / 'table'} was not created by query 'copy'. "
+    )
     run_pipeline(spark, a_definition(tmp_path, name="copy", table="brought"))
     brought = table_writer(tmp_path / "brought", name="copy")
     said = stopped(spark, tmp_path, each=brought)
@@ -336,7 +338,7 @@ def test_a_table_that_would_forget_its_batches_stops_the_query(spark, tmp_path, 
     DeltaTable(str(tmp_path / "table")).alter.set_table_properties(setting)
     topic.append(rows(5, 10), partition=0)
     said = stopped(spark, tmp_path)
-    assert "has delta.setTransactionRetentionDuration, which forgets how far" in said
+    assert "has delta.setTransactionRetentionDuration, which drops the pipeline's" in said
     assert said.endswith("Remove that property from the table")
 
 
@@ -375,8 +377,8 @@ def test_a_ledger_is_compared_with_the_log_though_nothing_is_claimed_of_the_tabl
 def test_what_cannot_be_is_told_at_once(spark, tmp_path):
     with pytest.raises(BadName, match="'a b' is not a valid name for a query"):
         table_writer(tmp_path / "table", name="a b")
-    with pytest.raises(BadRequest, match="s3://somewhere/table is on no local disk"):
+    with pytest.raises(BadRequest, match="s3://somewhere/table is not a local path"):
         table_writer("s3://somewhere/table", name="copy")
-    with pytest.raises(BadRequest, match="these rows are of no streaming query"):
+    with pytest.raises(BadRequest, match="these rows do not belong to a streaming query"):
         table_writer(tmp_path / "table", name="copy")(spark.range(3), 0)
     assert not (tmp_path / "table").exists()

@@ -51,7 +51,7 @@ def test_an_entry_that_is_gone_is_named(table):
     with pytest.raises(CorruptFile) as caught:
         look(str(table), SOURCE)
     assert str(caught.value).startswith(
-        f"{entry(table, 2)}: an entry of the table's log is gone"
+        f"{entry(table, 2)}: an entry of the table's log is missing"
     )
 
 

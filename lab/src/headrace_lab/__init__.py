@@ -1,4 +1,4 @@
-"""What breaks and measures Headrace: simulator, harnesses, chaos and benches."""
+"""Breaks and measures Headrace: simulator, fault harnesses, chaos and benches."""
 
 from headrace import __version__  # which also refuses to load under -O
 

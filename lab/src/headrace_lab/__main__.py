@@ -1,4 +1,4 @@
-"""Run the command of the lab as a module: python -m headrace_lab."""
+"""Runs the lab's command as a module: python -m headrace_lab."""
 
 from headrace_lab.main import main
 

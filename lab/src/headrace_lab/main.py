@@ -1,4 +1,4 @@
-"""The `headrace-lab` command: the commands of the lab alone; `headrace` has them as well."""
+"""The `headrace-lab` command: only the lab's commands; `headrace` has them, too."""
 
 import typer
 
@@ -7,15 +7,15 @@ from headrace_lab import verbs
 
 
 def main() -> None:
-    """Run one command of the lab."""
+    """Run one of the lab's commands."""
     run(made)
 
 
 def made(word: str | None = None) -> typer.Typer:
-    """Return the app: with the command `word`, or with all of them."""
+    """Return the app with the command `word`, or with all commands."""
     app = typer.Typer(
         name="headrace-lab",
-        help="What breaks and measures Headrace: simulator, chaos and benches.",
+        help="Break and measure Headrace: simulator, chaos and benches.",
         no_args_is_help=True,
         rich_markup_mode="markdown",
         add_completion=False,

@@ -1,4 +1,4 @@
-"""Every command of the lab: its module, loaded when it is typed, and its line of help."""
+"""The lab's commands: the module of each, loaded on use, and its line of help."""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, cast
@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Final, cast
 if TYPE_CHECKING:
     from headrace.cli.verbs import Command
 
-# As in `headrace.cli.verbs`, which shows these beside its own.
+# As in `headrace.cli.verbs`, which lists these after its own.
 LINES: Final = {
-    "bench": "Measure a part of Headrace beside the machine's own limit.",
-    "chaos": "Kill processes at named moments, and look for rows lost, doubled or invented.",
-    "sim": "Simulate whole groups of replicas under faults, and look for what must never be.",
+    "bench": "Measure a part of Headrace next to the machine's own limit.",
+    "chaos": "Kill processes at named moments and check for lost, duplicated or invented rows.",
+    "sim": "Simulate whole groups of replicas under faults and check their invariants.",
 }
 
 

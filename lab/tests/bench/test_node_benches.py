@@ -63,4 +63,4 @@ def test_small_rows_are_measured_beside_what_users_would_take_instead(tmp_path: 
 
 def test_only_ingest_takes_an_address():
     done = CliRunner().invoke(app, ["bench", "disk", "--address", "local"])
-    assert "takes no address" in str(done.exception)
+    assert "does not take --address" in str(done.exception)

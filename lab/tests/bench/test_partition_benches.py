@@ -136,7 +136,7 @@ def test_what_is_no_list_of_numbers_is_refused(text):
 
 def test_only_partitions_takes_their_options():
     done = CliRunner().invoke(app, ["bench", "disk", "--partitions", "1,10"])
-    assert "takes no --partitions" in str(done.exception)
+    assert "does not take --partitions" in str(done.exception)
 
 
 def test_replay_is_measured_with_its_memory(tmp_path: Path):

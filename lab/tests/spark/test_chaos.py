@@ -105,7 +105,7 @@ class TestPlan:
     def test_an_executor_is_looked_for_on_a_cluster_only(self):
         ended = headrace_here("chaos", "spark", "--point", "executor at any")
         assert ended.code == Exit.USAGE
-        assert "there are executors on a cluster only. Add --cluster" in ended.err
+        assert "executors exist only on a cluster. Add --cluster" in ended.err
 
     def test_a_part_of_a_name_means_the_only_point_that_has_it(self):
         assert point_named("Worker inside") == Point.WORKER_IN_STAGE
@@ -139,7 +139,9 @@ class TestVerdict:
 
     def test_a_point_that_never_landed_is_named(self):
         report = self.a_report(Kill(Point.NODE_IN_READ, 0, is_landed=False, evidence=""))
-        assert report.missing == ["node while a driver reads: landed 0 times, of 1 at least"]
+        assert report.missing == [
+            "node while a driver reads: landed 0 times, expected 1 or more"
+        ]
 
     @pytest.mark.parametrize(("landed", "planned"), [(2, 8), (1, 2)])
     def test_a_point_that_landed_too_rarely_is_named(self, landed, planned):

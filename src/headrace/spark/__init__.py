@@ -1,7 +1,6 @@
 """Headrace on Spark: a source and a sink named `headrace`, pipelines into tables, and proof.
 
-Nothing is loaded before it is asked for: executors import this package, too, and have no more
-than pyarrow.
+Modules load on first use: executors import this package, too, and have only pyarrow.
 """
 
 from typing import TYPE_CHECKING

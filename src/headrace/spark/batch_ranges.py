@@ -1,7 +1,7 @@
-"""Which rows are the next batch, and which task reads which of them. Pure arithmetic.
+"""Plans the next batch and splits it into tasks. Pure arithmetic.
 
-A batch never crosses a schema version: where one begins, a batch ends. Limits are shared out by
-how much each partition is behind.
+A batch never crosses a schema version: it ends where the next version begins. Limits are shared
+among the partitions in proportion to their backlog.
 """
 
 from collections.abc import Mapping
@@ -14,15 +14,15 @@ _NO_LIMIT: Final = 2**63
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """What one partition has beyond a place."""
+    """The rows of one partition from `start` on."""
 
     start: int
     end: int
-    row_size: float  # bytes of a row, about
+    row_size: float  # bytes per row, approximate
     versions: tuple[tuple[int, int], ...]  # schema version, first offset it is in force at
 
     def up_to(self, end: int) -> "Backlog":
-        """Return what of it lies before `end`."""
+        """Return the part before `end`."""
         end = max(self.start, min(self.end, end))
         return Backlog(self.start, end, self.row_size, self.versions)
 
@@ -38,20 +38,20 @@ class Backlog:
 
     @property
     def version_end(self) -> int:
-        """Where the version in force at the start ends; the end, if it does not."""
+        """Where the version in force at the start ends, at most the end of the backlog."""
         later = [first for _, first in self.versions if first > self.start]
         return min([*later, self.end])
 
 
 def next_version(backlogs: Mapping[int, Backlog]) -> int | None:
-    """Return the schema version that the next batch has; None if there is nothing to read."""
+    """Return the schema version of the next batch; None if there is nothing to read."""
     return min((each.version for each in backlogs.values() if each.row_count), default=None)
 
 
 def next_ends(
     backlogs: Mapping[int, Backlog], row_count_max: int | None, size_max: int | None
 ) -> dict[int, int]:
-    """Return where the next batch ends in each partition. At least one row passes."""
+    """Return where the next batch ends in each partition. It has at least one row."""
     version = next_version(backlogs)
     readable = {
         number: each.version_end - each.start
@@ -68,7 +68,7 @@ def _limit(
     row_count_max: int | None,
     size_max: int | None,
 ) -> int:
-    """Return how many rows fit both limits; the smaller one wins."""
+    """Return how many rows fit both limits."""
     limit = _NO_LIMIT if row_count_max is None else row_count_max
     total = sum(readable.values())
     if size_max is not None and total:
@@ -78,7 +78,7 @@ def _limit(
 
 
 def _shared(counts: Mapping[int, int], limit: int) -> dict[int, int]:
-    """Share `limit` out by backlog. What rounding leaves goes to the first that can take it."""
+    """Share `limit` out by backlog; the first partitions with room take the remainder."""
     total = sum(counts.values())
     if total <= limit:
         return dict(counts)
@@ -94,9 +94,9 @@ def _shared(counts: Mapping[int, int], limit: int) -> dict[int, int]:
 def split(
     ranges: Mapping[int, tuple[int, int]], count_min: int, row_count_max: int | None = None
 ) -> list[tuple[int, int, int]]:
-    """Part ranges into tasks: number, start, end.
+    """Split ranges into tasks: number, start, end.
 
-    There are `count_min` or more, if there are rows, and none has more than `row_count_max`.
+    Non-empty ranges give at least `count_min` tasks, each of at most `row_count_max` rows.
     """
     filled = {number: found for number, found in ranges.items() if found[0] < found[1]}
     total = sum(end - start for start, end in filled.values())

@@ -1,7 +1,7 @@
-"""What Spark raises while a pipeline runs, in one sentence of whoever knew what was wrong.
+"""Turns Spark's exceptions into one-sentence errors that name the cause.
 
-Spark wraps what a worker raised in words of its own, and shows a trace first. The error that it
-is turned into here keeps Spark's as its cause.
+Spark wraps the exception of a worker in text of its own and puts the traceback first. The error
+raised here keeps Spark's exception as its cause.
 """
 
 import re
@@ -16,56 +16,58 @@ from pyspark.sql import DataFrame
 from headrace.errors import BadConfig, HeadraceError, Unavailable, first_line
 from headrace.spark.pipeline.definition import Definition
 
-# Our own error in what a worker said: its module, its name, its sentence.
+# Our own error in a worker's output: its module, its name, its sentence.
 _OURS: Final = re.compile(r"(?<![\w.])headrace(?:\.\w+)*\.([A-Z]\w+): (.+)$", re.MULTILINE)
 _ABORTED: Final = re.compile(r"Job aborted .*$", re.MULTILINE)
-_AGAIN: Final = "Nothing was committed: mend it, and start the pipeline, or the query, again"
+_AGAIN: Final = "Nothing was committed. Fix the cause, then restart the pipeline or query"
 _WORKER: Final = "An exception was thrown from the Python worker"
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$")
 
 
 class RoundFailed(Unavailable):
-    """A round ended within Spark. Nothing of it was committed."""
+    """A round failed in Spark. None of it was committed."""
 
-    is_of_rows = False  # the rows may be at fault, or what the transform makes of them
+    is_of_rows = False  # a row, or what the transform does with it, may be at fault
 
 
 class SparkGone(Unavailable):
-    """The JVM that Spark runs in does not answer."""
+    """Spark's JVM does not respond."""
 
 
 @contextmanager
 def told_in_words(
     kind: type[Unavailable] = RoundFailed, next_step: str = _AGAIN
 ) -> Iterator[None]:
-    """Turn what Spark raises into `kind`, with the sentence that says why.
+    """Re-raise Spark's exceptions as `kind`, with the sentence that names the cause.
 
-    SparkGone: Spark says nothing any more.
+    Raises SparkGone if the JVM no longer responds.
     """
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:  # the second: a worker died
         sentence = sentence_of(str(error))
-        is_ours = _OURS.search(str(error)) is not None  # which says itself what to do
+        is_ours = _OURS.search(str(error)) is not None  # it has its own hint
         found = kind(sentence, hint="" if is_ours else next_step)
         if isinstance(found, RoundFailed):
-            # A worker that died, maybe for want of memory, is not tried to death.
+            # A worker that died, perhaps out of memory, is not retried again and again.
             found.is_of_rows = not is_ours and _ABORTED.search(sentence) is None
         raise found from error
     except (Py4JError, ConnectionError) as error:
         if not _is_of_spark(error):
             raise
-        hint = f"Look why its process ended. {next_step}"
-        raise SparkGone(f"Spark's JVM is gone: {first_line(error)}", hint=hint) from error
+        hint = f"Find out why its process ended. {next_step}"
+        raise SparkGone(
+            f"Spark's JVM does not respond: {first_line(error)}", hint=hint
+        ) from error
 
 
 @contextmanager
 def transform_told(definition: Definition, what: str = "transform(df)") -> Iterator[None]:
-    """Have a transform that does not fit the rows, or fails, told as the setting that it is."""
+    """Report a transform that does not fit the rows, or fails, as an error of its setting."""
     try:
         yield
     except PySparkException as error:
-        hint = "`headrace pipeline check` shows the columns once it fits"
+        hint = "Fix it, then run `headrace pipeline check` to see the columns"
         raise BadConfig(definition.transform_key, sentence_of(str(error)), hint=hint) from error
     except HeadraceError:
         raise
@@ -75,12 +77,12 @@ def transform_told(definition: Definition, what: str = "transform(df)") -> Itera
         raise BadConfig(
             definition.transform_key,
             f"{what} raised {type(error).__name__}: {first_line(error)}",
-            hint=f"Mend {definition.transform or definition.transform_key}",
+            hint=f"Fix {definition.transform or definition.transform_key}",
         ) from error
 
 
 def _is_of_spark(error: Exception) -> bool:
-    """Tell whether an error came up between Python and the JVM, and not in code of a user."""
+    """Whether an error came from the link between Python and the JVM, not from user code."""
     if isinstance(error, Py4JError):
         return True
     trace = error.__traceback__
@@ -91,18 +93,18 @@ def _is_of_spark(error: Exception) -> bool:
 
 
 def checked_frame(definition: Definition, found: DataFrame) -> DataFrame:
-    """Return what a transform made. BadConfig: that is no DataFrame."""
+    """Return the result of a transform. Raises BadConfig unless it is a DataFrame."""
     if not isinstance(found, DataFrame):
         raise BadConfig(
             definition.transform_key,
-            f"it returned {found!r:.100}, and no DataFrame",
-            hint=f"Have transform(df) of {definition.transform} return its rows",
+            f"expected a DataFrame, but it returned {found!r:.100}",
+            hint=f"Return a DataFrame from transform(df) in {definition.transform}",
         )
     return found
 
 
 def sentence_of(text: str) -> str:
-    """Return the sentence that matters in what Spark says."""
+    """Return the sentence that matters in Spark's message."""
     ours = _OURS.search(text)
     if ours is not None:
         return _STATE.sub("", f"{ours[1]}: {ours[2]}")
@@ -114,4 +116,4 @@ def sentence_of(text: str) -> str:
     if aborted is not None and not is_of_a_task:
         lines = [aborted[0]]
     said = _STATE.sub("", lines[-1 if is_of_a_task else 0]).rstrip(".")
-    return f"a task ended with {said}" if is_of_a_task else f"Spark says: {said}"
+    return f"a task failed with {said}" if is_of_a_task else f"Spark reports: {said}"

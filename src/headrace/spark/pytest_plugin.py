@@ -1,4 +1,4 @@
-"""A fixture for the tests of others: `headrace_spark`, a real Spark on this machine."""
+"""A pytest fixture for users' tests: `headrace_spark`, a real Spark on this machine."""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def headrace_spark() -> Iterator["SparkSession"]:
-    """Start one Spark for all tests that ask for it. Nothing is loaded before."""
+    """Start one Spark for all tests that use it. Nothing is loaded before."""
     pytest.importorskip("pyspark", reason="headrace_spark needs headrace[spark]")
     from headrace.spark import session
 

@@ -1,13 +1,14 @@
-"""Where a query is, as Spark keeps it in its checkpointLocation.
+"""The position of a query, as Spark stores it in the checkpointLocation.
 
     {"v": 1, "topic": "shop/orders", "created": 7, "cluster": "5f…", "partitions": {"0": 123}}
 
-Spark compares the texts of offsets, so keys have one order. `created` is the topic's birth, and
-`cluster` its log: an offset of a topic that was deleted means nothing in another of that name.
+Spark compares offsets as text, so the order of keys is fixed. `created` is the revision that
+created the topic, and `cluster` is its log: offsets of a deleted topic mean nothing in a new
+topic of the same name.
 
-Spark stores where a batch ends. Its start is the end before it, but the first batch has none:
-Spark asks for the start again if it plays that batch again, and `latest`, or ten minutes ago,
-is another place by then. So the end of the first batch has its start: `"from": {"0": 100}`.
+Spark stores only the end of a batch; its start is the previous end. The first batch has none:
+if Spark replays it, it asks for the start again, and `latest` or `-10m` is another place by
+then. So the end of the first batch carries its start: `"from": {"0": 100}`.
 """
 
 from collections.abc import Mapping
@@ -27,15 +28,15 @@ class Offsets:
     created: int
     cluster: str
     partitions: Mapping[int, int]
-    starts: Mapping[int, int] | None = None  # of the query, if this is its start or first end
+    starts: Mapping[int, int] | None = None  # of the query, in its start and first end only
 
     @property
     def is_start(self) -> bool:
-        """Whether the query has read nothing up to here."""
+        """Whether the query has not read anything yet."""
         return self.partitions == self.starts
 
     def to_json(self) -> dict[str, Any]:
-        """Return what Spark stores."""
+        """Return the JSON that Spark stores."""
         found = {
             "v": VERSION,
             "topic": self.topic,
@@ -47,7 +48,7 @@ class Offsets:
 
 
 def from_json(found: Any) -> Offsets:  # noqa: ANN401  # whatever a checkpoint holds
-    """Read what Spark stored. BadRequest for anything else."""
+    """Parse the JSON that Spark stored. Raises BadRequest for anything else."""
     try:
         version, topic, created = found["v"], found["topic"], found["created"]
         cluster = found["cluster"]
@@ -71,6 +72,6 @@ def _places(found: Mapping[str, Any]) -> dict[int, int]:
 
 def _not_ours(found: object) -> BadRequest:
     return BadRequest(
-        f"{str(found)[:200]} is no offset of this source",
-        hint="The checkpointLocation is of another source or a newer release: use another",
+        f"{str(found)[:200]} is not an offset of this source",
+        hint="The checkpointLocation belongs to another source or a newer release: use another",
     )

@@ -1,9 +1,9 @@
-"""The options of the source and the sink: what may be said, and what was meant.
+"""Parses and checks the options of the source and the sink.
 
-Spark gives option names in lower case, and its own among them. Any other name that means
-nothing where it is given is an error that says what to use instead: an option that is ignored
-reads or writes other rows than the ones that were meant. Names and meanings are those of
-Spark's Kafka source, where it has the same thing.
+Spark passes option names in lower case, mixed with its own. Any other name that has no effect
+where it is given is an error that names the alternative: a silently ignored option would read
+or write the wrong rows. Names and meanings follow Spark's Kafka source where it has the same
+option.
 """
 
 import json
@@ -24,13 +24,13 @@ PIN: Final = "pin"
 
 
 class Use(Flag):
-    """What options are given to."""
+    """The operation that options apply to."""
 
     BATCH = auto()
     STREAM = auto()
     WRITE = auto()
     SINK = auto()
-    READ = BATCH | STREAM  # which of the two, the schema is not told
+    READ = BATCH | STREAM  # `schema` is not told which of the two
     PUT = WRITE | SINK
     ANY = READ | PUT
 
@@ -76,54 +76,54 @@ _OURS: Final = {name.lower(): name for name in _USES}
 _STARTS: Final = ("startingOffsets", "startingTimestamp", "startingOffsetsByTimestamp")
 _ENDS: Final = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp")
 
-# What Spark itself gives to a source or a sink, and what `create table` keeps beside options.
+# Set by Spark itself, or stored by `create table` next to the options.
 _SPARKS: Final = frozenset(
     {"checkpointlocation", "queryname", "provider", "owner", "comment", "location", "external"}
 )
 _SPARKS_PREFIXES: Final = ("option.", "asyncprogresstracking", "_asyncprogresstracking")
 
 _TOPIC: Final = 'A query reads one topic: .option("topic", "stream/topic")'
-_GROUP: Final = "Give the whole name of the group: groupId"
-_WAIT: Final = "Say how long a node may be away: timeout"
+_GROUP: Final = "Set the full name of the group: groupId"
+_WAIT: Final = "Set how long a node may be unavailable: timeout"
 _LIKE_KAFKA: Final = {
     "subscribe": _TOPIC,
-    "assign": f"{_TOPIC}. Its partitions are all read",
-    "subscribepattern": f"{_TOPIC}. Union the frames of several",
-    "kafka.bootstrap.servers": 'Say where the log is: .option("address", "host:port")',
+    "assign": f"{_TOPIC}. All its partitions are read",
+    "subscribepattern": f"{_TOPIC}. To read several, union their frames",
+    "kafka.bootstrap.servers": 'Set the address of the log: .option("address", "host:port")',
     "kafka.group.id": _GROUP,
     "groupidprefix": _GROUP,
-    "includeheaders": "Rows have columns, and no headers: make them columns of the topic",
+    "includeheaders": "Rows have no headers: store them in columns of the topic",
     "kafkaconsumer.polltimeoutms": _WAIT,
     "fetchoffset.numretries": _WAIT,
     "fetchoffset.retryintervalms": _WAIT,
 }
 _KAFKA: Final = "kafka."
 _NO_KAFKA: Final = (
-    "No Kafka client reads this: leave it out. A token is tokenFile, and how long a node may "
-    "be away is timeout"
+    "There is no Kafka client to configure: remove it. Use tokenFile for a token, and timeout "
+    "for how long a node may be unavailable"
 )
 _STRATEGY: Final = "startingOffsetsByTimestampStrategy"
-_DELAY: Final = "15m"  # of a batch that waits for more rows, as Kafka's source has it
+_DELAY: Final = "15m"  # how long a batch waits for more rows, as in Spark's Kafka source
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_NEAR: Final = 2  # edits that make a name a misspelt one
+_NEAR: Final = 2  # edits up to which a name counts as misspelt
 
 Start = str | dict[int, int]  # earliest, latest, or an offset for each partition
-Times = datetime | dict[int, datetime]  # of all partitions, or of each
+Times = datetime | dict[int, datetime]  # one for all partitions, or one for each
 
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Where a range begins, or ends: by offsets, by times, or not said."""
+    """The start or the end of a range, by offsets or by times; neither if omitted."""
 
-    option: str  # that says it, or would
+    option: str  # that sets it, or would
     offsets: Start | None = None
     times: Times | None = None
-    is_strict: bool = False  # a time behind all rows is an error
+    is_strict: bool = False  # a time after all rows is an error
 
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query says about a topic, checked."""
+    """The checked options of one query."""
 
     topic: str
     address: str | None
@@ -133,31 +133,31 @@ class SourceOptions:
     end: Edge
     row_count_max: int | None
     size_max: int | None
-    row_count_min: int  # that a batch waits for
-    delay_seconds: float  # and how long
+    row_count_min: int  # a batch waits for so many
+    delay_seconds: float  # at most so long
     partition_count_min: int
     task_row_count_max: int | None
     fail_on_data_loss: bool
-    fail_on_other_rows: bool  # of a sink, under a version that was published before
+    fail_on_other_rows: bool  # of a sink, in a version that was already published
     group: str | None
-    hold: bool  # rows stay until the query has read them
+    hold: bool  # retention keeps rows until the query has read them
     schema_change: str
     token_file: str | None
     key: str | None
     app_id: str | None
     app_version: int | None
-    created: int | None  # of the topic: its rows in just this life are meant
+    created: int | None  # only rows of this life of the topic
     cluster: str | None  # of the log
-    timeout: str | None  # of one question to the log
+    timeout: str | None  # of one request to the log
 
     @property
     def place(self) -> str:
-        """Where the log is, in words."""
+        """Where the log is, for people."""
         return self.address or self.path or ""
 
 
 def parse(given: Mapping[str, str], use: Use = Use.READ) -> SourceOptions:
-    """Read the options of one query. BadConfig names what is wrong."""
+    """Parse the options of one query. Raises BadConfig for the first that is wrong."""
     found = {key.lower(): value for key, value in given.items()}
     for key in found:
         _refuse_useless(key, use)
@@ -196,21 +196,22 @@ def parse(given: Mapping[str, str], use: Use = Use.READ) -> SourceOptions:
 
 def _check_together(options: SourceOptions) -> None:
     if (options.address is None) == (options.path is None):
-        flaw = "is not said" if options.address is None else "and path are both said"
-        hint = 'Say where the log is: .option("address", "host:port") or .option("path", dir)'
+        is_unset = options.address is None
+        flaw = "is required unless path is set" if is_unset else "cannot be combined with path"
+        hint = 'Set either .option("address", "host:port") or .option("path", dir)'
         raise BadConfig("address", flaw, hint=hint)
     if options.end.offsets == EARLIEST:
         raise BadConfig(
             "endingOffsets",
-            f"is {EARLIEST!r}, and nothing is before that",
+            f"cannot be {EARLIEST!r}: no row is before that",
             hint="Give latest, or an offset for each partition",
         )
     least, most = options.row_count_min, options.row_count_max
     if most is not None and least > most:
         raise BadConfig(
             "minOffsetsPerTrigger",
-            f"is {least}, and maxOffsetsPerTrigger {most}",
-            hint="Give the same or less",
+            f"is {least}, above maxOffsetsPerTrigger, which is {most}",
+            hint=f"Give {most} or less",
         )
 
 
@@ -225,13 +226,13 @@ class _Taken:
     def needed(self, name: str) -> str:
         value = self.text(name)
         if not value:
-            raise BadConfig(name, "is not said", hint=f'Add .option("{name}", …)')
+            raise BadConfig(name, "is required", hint=f'Add .option("{name}", …)')
         return value
 
     def refuse_alone(self, name: str, is_meant: bool, other: str) -> None:
-        """Raise BadConfig for an option that means nothing without another one."""
+        """Raise BadConfig for an option that has no effect without another one."""
         if self.text(name) is not None and not is_meant:
-            raise BadConfig(name, f"is said without {other}", hint=f"Add {other}, or leave it")
+            raise BadConfig(name, f"requires {other}", hint=f"Add {other}, or remove {name}")
 
     def names(self, name: str) -> tuple[str, ...] | None:
         value = self.text(name)
@@ -239,7 +240,7 @@ class _Taken:
             return None
         found = tuple(part.strip() for part in value.split(","))
         if not all(found):
-            raise BadConfig(name, f"has an empty name: {value!r}", hint="Write a,b,c")
+            raise BadConfig(name, f"has an empty name: {value!r}", hint="Use the form a,b,c")
         return found
 
     def count(self, name: str) -> int | None:
@@ -247,7 +248,7 @@ class _Taken:
         if value is None:
             return None
         if not (value.isascii() and value.isdigit()) or not 0 < int(value) < 2**63:
-            raise BadConfig(name, f"is {value!r}", hint="Give a whole number from 1 on")
+            raise BadConfig(name, f"is {value!r}", hint="Give an integer >= 1")
         return int(value)
 
     def size(self, name: str) -> int | None:
@@ -257,7 +258,7 @@ class _Taken:
         def microseconds(text: str) -> int:
             return parse_duration(text).us
 
-        self._above_zero(name, microseconds, "a time above 0, such as 30s")
+        self._above_zero(name, microseconds, "a duration above 0, such as 30s")
         return self.text(name)
 
     def _above_zero(self, name: str, parse: Callable[[str], int], wanted: str) -> int | None:
@@ -289,11 +290,13 @@ class _Taken:
         return value.lower()
 
     def edge(self, names: tuple[str, str, str]) -> Edge:
-        """Return the one edge that is said, by offsets, a time, or a time for each."""
+        """Return the edge, set by offsets, by one time, or by a time for each partition."""
         by_offsets, at, by_times = names
         said = [name for name in names if self.text(name) is not None]
         if len(said) > 1:
-            raise BadConfig(said[0], f"and {said[1]} are both said", hint="Give one of them")
+            raise BadConfig(
+                said[0], f"cannot be combined with {said[1]}", hint="Set only one of them"
+            )
         option = said[0] if said else by_offsets
         if option == by_offsets:
             return Edge(option, offsets=self.offsets(option))
@@ -311,7 +314,7 @@ class _Taken:
             if type(place) is not int:
                 raise BadConfig(name, f"has {place!r} for partition {number}", hint=hint)
             if place < 0:
-                raise BadConfig(name, "has an offset below 0", hint="Offsets begin with 0")
+                raise BadConfig(name, "has a negative offset", hint="Offsets start at 0")
             found[number] = place
         return found
 
@@ -326,24 +329,26 @@ class _Taken:
         }
 
     def _by_partition(self, name: str, hint: str) -> dict[int, object]:
-        """Read a JSON object of partitions, in which each is there once."""
+        """Parse a JSON object by partition, each of them once."""
         value = self.needed(name)
         try:
             pairs = json.loads(value, object_pairs_hook=_Pairs)
         except (ValueError, RecursionError):
             pairs = None
         if not isinstance(pairs, _Pairs) or not all(_is_number(key) for key, _ in pairs):
-            raise BadConfig(name, f"is {value[:100]!r}", hint=hint)
+            raise BadConfig(
+                name, f"{value[:100]!r} is not a JSON object by partition", hint=hint
+            )
         found: dict[int, object] = {}
         for key, place in pairs:
             if int(key) in found:
-                raise BadConfig(name, f"has partition {key} twice", hint=hint)
+                raise BadConfig(name, f"lists partition {key} twice", hint=hint)
             found[int(key)] = place
         return found
 
 
 class _Pairs(list[tuple[str, object]]):
-    """A JSON object as it was written: a name may be there twice."""
+    """A JSON object as written: a name may occur twice."""
 
 
 def _is_number(key: str) -> bool:
@@ -351,56 +356,58 @@ def _is_number(key: str) -> bool:
 
 
 def _moment(name: str, text: str) -> datetime:
-    """Read a time: of a user, or in milliseconds since 1970, as Kafka has it."""
+    """Parse a time: a timestamp, a relative time, or milliseconds since 1970 as in Kafka."""
     try:
         if text.isascii() and text.isdigit():
             return _EPOCH + timedelta(milliseconds=int(text))
         return _EPOCH + timedelta(microseconds=microseconds(text))
     except (BadRequest, OverflowError):
         hint = "Give 2026-11-15T10:00Z, -10m, or milliseconds since 1970"
-        raise BadConfig(name, f"{text[:100]!r} is no time with its zone", hint=hint) from None
+        raise BadConfig(
+            name, f"{text[:100]!r} is not a time with its time zone", hint=hint
+        ) from None
 
 
 def _refuse_useless(key: str, use: Use) -> None:
-    """Raise BadConfig for an option that would be ignored. Spark's own pass."""
+    """Raise BadConfig for an option without effect. Spark's own options pass."""
     if key in _SPARKS or key.startswith(_SPARKS_PREFIXES):
         return
     name = _OURS.get(key)
     if name is None:
-        raise BadConfig(key, "is no option here", hint=_instead(key, use))
+        raise BadConfig(key, "is not a valid option here", hint=_instead(key, use))
     if _USES[name] & use:
         return
     if name in _ENDS and use == Use.STREAM:
         hint = (
-            "Read the range with spark.read, or leave the option out and stop with "
+            "Read the range with spark.read, or remove the option and stop with "
             "trigger(availableNow=True)"
         )
         raise BadConfig(name, "a stream has no end", hint=hint)
     wheres = " and ".join(_WORDS[each] for each in _USES[name])
     here = " or ".join(_WORDS[each] for each in use)
-    raise BadConfig(name, f"is an option of {wheres}, not of {here}", hint="Leave it out")
+    raise BadConfig(name, f"applies to {wheres}, not to {here}", hint="Remove it")
 
 
 def _instead(key: str, use: Use) -> str:
-    """Return what to do in place of an option that is none."""
+    """Return the hint for an unknown option."""
     if key in _LIKE_KAFKA:
         return _LIKE_KAFKA[key]
     if key.startswith(_KAFKA):
         return _NO_KAFKA
     near = suggestion(key)
     if near is not None:
-        return f"Is it {near}?"
-    return f"There are {', '.join(name for name, uses in _USES.items() if uses & use)}"
+        return f"Did you mean {near}?"
+    return f"Valid options: {', '.join(name for name, uses in _USES.items() if uses & use)}"
 
 
 def suggestion(name: str) -> str | None:
-    """Return the option that a misspelt name may have meant."""
+    """Return the option that a misspelt name probably stands for."""
     near = (shown for key, shown in _OURS.items() if _distance(name.lower(), key) <= _NEAR)
     return next(near, None)
 
 
 def _distance(a: str, b: str) -> int:
-    """Count the edits that make one word the other."""
+    """Return the edit distance of two words, or more than `_NEAR` if it is larger."""
     if abs(len(a) - len(b)) > _NEAR:
         return _NEAR + 1
     row = list(range(len(b) + 1))

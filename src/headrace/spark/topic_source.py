@@ -1,4 +1,4 @@
-"""A topic as the driver sees it: its schema, its bounds, and the spans that tasks read."""
+"""The driver's view of a topic: its schema, its bounds, and the spans that tasks read."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -28,34 +28,34 @@ from headrace.spark.worker.link import LogReplaced
 from headrace.spark.worker.read import LogAddress, Span
 from headrace.wire.address import SOCKET_NAME
 
-PLAN_TIMEOUT: Final = "10s"  # of one question while something is planned
+PLAN_TIMEOUT: Final = "10s"  # of one request during planning
 
 Said = TypeVar("Said", int, str)
 
 
 class SchemaChanged(BadRequest):
-    """Rows of a newer schema version are next."""
+    """The next rows have a newer schema version."""
 
 
 class TopicRecreated(BadRequest):
-    """The topic was deleted and made again since the query began."""
+    """The topic was deleted and recreated since the query began."""
 
 
 class CheckpointAhead(BadRequest):
     """The query has read rows that the log does not have."""
 
     hint = (
-        "The log was put back from an old copy, or it is another one. Rows up to there would "
-        "be skipped: begin with a new checkpointLocation"
+        "The log was restored from an old copy, or it is a different log. Rows up to there "
+        "would be skipped: start with a new checkpointLocation"
     )
 
 
 class RowsLost(BadRequest):
-    """Rows were trimmed before the query has read them."""
+    """Rows were trimmed before the query read them."""
 
 
 class TopicSource:
-    """One connection of the driver, to one topic."""
+    """The driver's connection to one topic."""
 
     def __init__(self, options: SourceOptions, timeout: str) -> None:
         self.options = options
@@ -68,14 +68,14 @@ class TopicSource:
             raise
 
     def another(self, timeout: str) -> "headrace.Log":
-        """Open one more connection to the same log."""
+        """Open another connection to the same log."""
         return headrace.connect(self.address, _token(self.options.token_file), timeout)
 
     def close(self) -> None:
         self.log.close()
 
     def schema(self) -> pa.Schema:
-        """Return the columns of an answer, the system's too, unless others are asked for."""
+        """Return the columns to read: by default all, system columns included."""
         return Projection.of(self.topic.schema, self.options.columns).schema
 
     @property
@@ -91,7 +91,7 @@ class TopicSource:
     def version_of(self, exact: pa.Schema) -> int:
         """Return the newest schema version that has the columns of a query.
 
-        A query that names no columns has all of one version, and of no other.
+        A query that names no columns prefers a version with exactly these columns.
         """
         view = self.topic.core.view
         for version in sorted(view.schemas, reverse=True):
@@ -108,19 +108,19 @@ class TopicSource:
         )
 
     def bounds(self) -> "dict[int, headrace.Bounds]":
-        """Return what is retained of each partition now."""
+        """Return the rows that each partition retains now."""
         return {each.partition: each for each in self.topic.bounds()}
 
     def places(self, where: Start | None) -> dict[int, int]:
-        """Return the offset of each partition that is meant; the first of one left out."""
+        """Return the offset of each partition; of one left out, its first."""
         return self._places(where, self.bounds())
 
     def starts(self) -> dict[int, int]:
-        """Return where the options have a query begin."""
+        """Return where the query begins, according to its options."""
         return self._asked(self.options.start, EARLIEST)
 
     def ranges(self) -> dict[int, tuple[int, int]]:
-        """Return what the options have a batch read: start and end in each partition."""
+        """Return start and end of a batch in each partition, according to its options."""
         start, end = self.options.start, self.options.end
         starts, ends = self._asked(start, EARLIEST), self._asked(end, LATEST)
         if self._is_planned:
@@ -129,7 +129,7 @@ class TopicSource:
             if ends[number] < first:
                 raise BadConfig(
                     end.option,
-                    f"partition {number} ends before row {ends[number]}, and begins with row "
+                    f"partition {number} ends before row {ends[number]}, but begins with row "
                     f"{first}",
                     hint=f"Give {_more(end, first)}, or an earlier {start.option}",
                 )
@@ -137,15 +137,15 @@ class TopicSource:
 
     @property
     def _is_planned(self) -> bool:
-        """Whether offsets are those of a plan, which was made for this life of the topic.
+        """Whether the offsets come from a plan for this life of the topic.
 
-        Then a partition that they leave out was made later, and is not read; and an end beyond
-        the log's is one that a node which has just restarted does not know again yet.
+        Then a partition that they leave out was created later, and is not read. An end beyond
+        the log's end is one that a node has not recovered yet after a restart.
         """
         return self.options.created is not None
 
     def _asked(self, edge: Edge, unsaid: str) -> dict[int, int]:
-        """Return the offset of each partition that an option means, all of which are there."""
+        """Return the offset of each partition that an option gives; it must name them all."""
         if edge.times is not None:
             return self._at(edge, edge.times)
         bounds, where = self.bounds(), unsaid if edge.offsets is None else edge.offsets
@@ -157,7 +157,7 @@ class TopicSource:
         return self._places(where, bounds)
 
     def _at(self, edge: Edge, times: Times) -> dict[int, int]:
-        """Return the first row of each partition since its time, or its end."""
+        """Return the first row of each partition at or after its time, or its end."""
         bounds = self.bounds()
         if isinstance(times, datetime):
             times = dict.fromkeys(bounds, times)
@@ -171,39 +171,39 @@ class TopicSource:
                 raise BadConfig(
                     edge.option,
                     f"partition {number} has no row since {times[number].isoformat()}",
-                    hint="Give an earlier time, or leave startingOffsetsByTimestampStrategy "
-                    "out to begin at the end there",
+                    hint="Give an earlier time, or remove startingOffsetsByTimestampStrategy "
+                    "to begin at the end of that partition",
                 )
         return found
 
     def _check_named(
         self, option: str, where: Mapping[int, Said], whole: Mapping[int, Said]
     ) -> None:
-        """Refuse what names a partition that is not there, or leaves one out."""
+        """Refuse offsets or times that name an unknown partition, or leave one out."""
         name, what = self.topic.name, "offset" if option.endswith("Offsets") else "time"
         if strange := set(where) - set(whole):
             flaw = f"{name} has no partition {min(strange)}"
-            raise BadConfig(option, flaw, hint=f"It has {len(whole)}, from 0 on")
+            raise BadConfig(option, flaw, hint=f"It has {len(whole)}, numbered from 0")
         if missing := set(whole) - set(where):
             such = json.dumps({str(n): where.get(n, whole[n]) for n in sorted(whole)})
             raise BadConfig(
                 option,
                 f"has no {what} for partition {min(missing)}: {name} has partitions 0 to "
                 f"{max(whole)}",
-                hint=f"Name each of them, such as {such}",
+                hint=f"List each of them, for example {such}",
             )
 
     def _check_ends(
         self, option: str, where: Mapping[int, int], bounds: "Mapping[int, headrace.Bounds]"
     ) -> None:
-        """Refuse offsets that the log does not have."""
+        """Refuse offsets beyond the end of the log."""
         for number, each in sorted(bounds.items()):
             if where[number] > each.end:
                 raise BadConfig(
                     option,
-                    f"row {where[number]} of partition {number} is beyond the log's end, which "
-                    f"is {each.end}",
-                    hint=f"Give {each.end} at most",
+                    f"row {where[number]} of partition {number} is beyond the end of the log, "
+                    f"which is {each.end}",
+                    hint=f"Give at most {each.end}",
                 )
 
     def _places(
@@ -218,7 +218,7 @@ class TopicSource:
         if strange:
             raise BadRequest(
                 f"{self.topic.name} has no partition {min(strange)}",
-                hint=f"It has {len(bounds)}, from 0 on",
+                hint=f"It has {len(bounds)}, numbered from 0",
             )
         return {number: where.get(number, each.first) for number, each in bounds.items()}
 
@@ -229,38 +229,40 @@ class TopicSource:
         return Offsets(topic.name, topic.created, topic.cluster, dict(partitions), starts)
 
     def check_life(self) -> None:
-        """Look that it is the topic that a plan was made for, if that was said."""
+        """Check that this is the topic that the plan was made for, if the options name one."""
         said, topic = self.options, self.topic
         if said.cluster not in (None, topic.cluster):
             raise LogReplaced(
-                f"log {topic.cluster} answers where {said.cluster} was",
-                hint="Its rows are others, whatever their offsets: make the table again",
+                f"expected log {said.cluster}, found log {topic.cluster}",
+                hint="This is a different log, so its offsets do not match. Recreate the table",
             )
         if said.created not in (None, topic.created):
             raise TopicRecreated(
-                f"{topic.name} was deleted and made again since this table was made",
-                hint="Its old rows are gone. Make the table again for those of the new topic",
+                f"{topic.name} was deleted and recreated since this table was created",
+                hint="Its old rows are deleted. Recreate the table to read the new topic",
             )
 
     def check(self, offsets: Offsets) -> dict[int, int]:
-        """Return the places in offsets that Spark stored; a new partition begins with 0."""
+        """Return the positions that Spark stored. A new partition begins at 0."""
         self.topic.refresh()
         if offsets.topic != self.topic.name:
             raise BadRequest(
-                f"the checkpointLocation is of topic {offsets.topic}, not {self.topic.name}",
-                hint="Use another checkpointLocation, or the topic it was made for",
+                f"the checkpointLocation belongs to topic {offsets.topic}, not "
+                f"{self.topic.name}",
+                hint="Use another checkpointLocation, or the topic it was created for",
             )
         if offsets.cluster != self.topic.cluster:
             raise LogReplaced(
-                f"the checkpointLocation is of log {offsets.cluster}, and {self.address} is "
-                f"{self.topic.cluster} now",
-                hint="Its rows are others, whatever their offsets. Read it with a new "
+                f"the checkpointLocation belongs to log {offsets.cluster}, but {self.address} "
+                f"is now log {self.topic.cluster}",
+                hint="This is a different log, so its offsets do not match. Read it with a new "
                 "checkpointLocation",
             )
         if offsets.created != self.topic.created:
             raise TopicRecreated(
-                f"{self.topic.name} was deleted and made again since this query began",
-                hint="Its old rows are gone. Read the new topic with a new checkpointLocation",
+                f"{self.topic.name} was deleted and recreated since this query began",
+                hint="Its old rows are deleted. Read the new topic with a new "
+                "checkpointLocation",
             )
         found, bounds = {}, self.bounds()
         self._refuse_vanished(offsets.partitions, bounds)
@@ -268,22 +270,22 @@ class TopicSource:
             found[number] = offsets.partitions.get(number, 0)
             if found[number] > each.end:
                 raise CheckpointAhead(
-                    f"the query goes on at row {found[number]} of partition {number}, "
-                    f"the log of {self.topic.name} ends at {each.end}"
+                    f"the query resumes at row {found[number]} of partition {number}, "
+                    f"but the log of {self.topic.name} ends at {each.end}"
                 )
         return found
 
     def _refuse_vanished(self, places: Mapping[int, int], bounds: Collection[int]) -> None:
-        """Raise CheckpointAhead if the log has not each partition of which a place is known."""
+        """Raise CheckpointAhead if the log lacks a partition that has a position."""
         for number, place in places.items():
             if number not in bounds:
                 raise CheckpointAhead(
-                    f"the query goes on at row {place} of partition {number}, "
-                    f"the log of {self.topic.name} has {len(bounds)} partitions, from 0 on"
+                    f"the query resumes at row {place} of partition {number}, but the log of "
+                    f"{self.topic.name} has {len(bounds)} partitions, numbered from 0"
                 )
 
     def backlogs(self, places: Mapping[int, int]) -> dict[int, Backlog]:
-        """Return what each partition has beyond its place."""
+        """Return the rows of each partition after its position."""
         found = {}
         for number, each in self.bounds().items():
             row_size = each.size / each.row_count if each.row_count else 0.0
@@ -297,7 +299,7 @@ class TopicSource:
         exact: pa.Schema,
         version: int,
     ) -> list[Span]:
-        """Return what tasks read. Raise RowsLost where some are gone, if that matters."""
+        """Return what tasks read. Raises RowsLost for trimmed rows unless that is allowed."""
         where, view = self.where, self.topic.core.view
         shown = self._shown(version, exact)
         schemas = tuple(
@@ -322,7 +324,7 @@ class TopicSource:
         ]
 
     def _shown(self, version: int, exact: pa.Schema) -> int:
-        """Return the version in which rows are shown: the query's, or the newest if pinned."""
+        """Return the version to convert rows to: the query's, or the newest if pinned."""
         if self.options.schema_change != PIN or version == self.version:
             return version
         newest = self.topic.core.view.schemas[self.version]
@@ -330,9 +332,9 @@ class TopicSource:
             place = newest.get_field_index(field.name)
             if place >= 0 and not newest.field(place).type.equals(field.type):
                 raise SchemaChanged(
-                    f"column {field.name} of {self.topic.name} is {newest.field(place).type} "
-                    f"now, and {field.type} in this query",
-                    hint="A wider type cannot be pinned. Restart the query to go on",
+                    f"column {field.name} of {self.topic.name} is now "
+                    f"{newest.field(place).type}, but {field.type} in this query",
+                    hint="A wider type cannot be pinned. Restart the query to continue",
                 )
         return self.version
 
@@ -344,9 +346,9 @@ class TopicSource:
             if start > end and self.options.fail_on_data_loss:
                 raise RowsLost(
                     f"the batch ends at row {end} of partition {number} of {self.topic.name}, "
-                    f"and would begin at row {start}: the checkpointLocation does not say "
+                    f"but would begin at row {start}: the checkpointLocation does not record "
                     "where the query began",
-                    hint="Give the offsets at which it began as startingOffsets, or go on "
+                    hint="Give the offsets at which it began as startingOffsets, or continue "
                     'without its rows with .option("failOnDataLoss", "false")',
                 )
             if start >= first or start >= end:
@@ -356,33 +358,33 @@ class TopicSource:
                 raise RowsLost(
                     f"rows {start} to {min(first, end) - 1} of partition {number} of "
                     f"{self.topic.name} were trimmed before they were read",
-                    hint='Go on without them with .option("failOnDataLoss", "false")',
+                    hint='Continue without them with .option("failOnDataLoss", "false")',
                 )
             found[number] = (min(first, end), end)
         return found
 
 
 def _more(edge: Edge, first: int) -> str:
-    """Return what to give for an end that is before the start."""
+    """Return what to give in place of an end before the start."""
     return f"{first} or more" if edge.times is None else "a later time"
 
 
 def address_of(options: SourceOptions) -> str:
-    """Return where the log answers."""
+    """Return the address of the log."""
     if options.address is not None:
         return options.address
     assert options.path is not None
     socket = Path(options.path, SOCKET_NAME).absolute()
     if not socket.exists():
         raise Unavailable(
-            f"no process holds {options.path}",
+            f"no process serves {options.path}",
             hint=f"Start one: headrace serve --embedded --idle-exit 10m --data {options.path}",
         )
     return f"unix:{socket}"
 
 
 def release() -> str:
-    """Return what this is a release of, for the node's log."""
+    """Return the name and version of this client, for the node's log."""
     with suppress(metadata.PackageNotFoundError):
         return f"spark {metadata.version('headrace')}"
     return "spark"
@@ -394,11 +396,13 @@ def _token(path: str | None) -> str | None:
     try:
         return Path(path).read_text(encoding="utf-8").strip()
     except OSError as error:
-        raise BadRequest(f"tokenFile: {error}", hint="Name a file with the token") from error
+        raise BadRequest(
+            f"tokenFile: {error}", hint="Give a file that contains the token"
+        ) from error
 
 
 def _has(schema: pa.Schema, exact: pa.Schema) -> bool:
-    """Tell whether all columns are there, in types that differ in missing values at most."""
+    """Whether a schema has all columns, with types that differ in nullability at most."""
     places = [schema.get_field_index(field.name) for field in exact]
     return min(places, default=0) >= 0 and all(
         _bare(schema.field(place).type) == _bare(field.type)

@@ -1,4 +1,4 @@
-"""Our rate beside the machine's own limit and beside what users would take instead.
+"""Headrace's rates next to the machine's own limit and to the alternatives that users have.
 
 Start at `registry`.
 """

@@ -1,4 +1,4 @@
-"""The machine's own limits, as sides of a case: bare system calls and nothing else."""
+"""The machine's own limits as sides of a case: bare system calls and nothing else."""
 
 import os
 from collections.abc import Iterator

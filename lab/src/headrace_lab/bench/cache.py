@@ -1,7 +1,7 @@
-"""A full page cache before each round, as on a machine that has run for a while.
+"""Fills the page cache before each round, as on a machine that has run for a while.
 
-A virtual machine may give memory that is free back to its host, and pays for each page of it
-that it takes again: a side that needs more new pages than the other would be measured by that.
+A virtual machine may return free memory to its host and pays for each page that it takes back:
+otherwise a side that needs more new pages would pay for that.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""The machine's own disk: write + fdatasync into a growing file beside one already written."""
+"""The machine's own disk: write + fdatasync into a growing file and into a written one."""
 
 from pathlib import Path
 

@@ -1,8 +1,8 @@
-"""The one frame of all benches: rounds that take turns, medians, spread, ratio.
+"""The common frame of all benches: alternating rounds, medians, spread, ratio.
 
-A case compares two sides. A side is a context manager made once per case: entering prepares
-it, leaving cleans up, and what it yields measures one round and returns a rate. A round keeps
-its own time, so what it does around its clock is not counted either.
+A case compares two sides. A side is a context manager created once per case: entering prepares
+it, leaving cleans up, and it yields a function that measures one round and returns a rate. A
+round keeps its own time, so work outside its clock does not count.
 
     @contextmanager
     def appends() -> Iterator[Round]:

@@ -1,4 +1,4 @@
-"""Where a bench writes, and whether that place is a disk at all."""
+"""The directory that a bench writes to, and whether it is on a disk at all."""
 
 import re
 from collections.abc import Iterator

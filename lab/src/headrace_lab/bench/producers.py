@@ -1,7 +1,7 @@
-"""The process that sends: `python -m headrace_lab.bench.producers ADDRESS N SIZE WINDOW
+"""The sending process: `python -m headrace_lab.bench.producers ADDRESS N SIZE WINDOW
 BATCHES`.
 
-It prints a number when it is ready, and for each line of its input sends all batches and prints
+It prints a number when it is ready. For each line of its input it sends all batches and prints
 the seconds until the last was acknowledged.
 """
 

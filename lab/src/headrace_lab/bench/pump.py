@@ -1,7 +1,7 @@
-"""Appends beside running checkpoints, as a node does it: one thread appends, one persists.
+"""Appends alongside running checkpoints, as in a node: one thread appends, one persists.
 
-Sealing and writing a snapshot go on in a thread of their own, with the work itself in child
-processes; pairing and draining belong to the thread that appends. One checkpoint at a time.
+Sealing and writing a snapshot run in their own thread, with the work itself in child processes;
+pairing and draining belong to the appending thread. One checkpoint at a time.
 """
 
 from collections.abc import Sequence

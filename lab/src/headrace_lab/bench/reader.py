@@ -1,6 +1,6 @@
-"""The process that reads: `python -m headrace_lab.bench.reader ADDRESS`.
+"""The reading process: `python -m headrace_lab.bench.reader ADDRESS`.
 
-It reads every topic whole for each line of its input, and prints the seconds that took.
+For each line of its input it reads every topic completely and prints the seconds that took.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The benches by name. Each is one module: a docstring of one line, and `cases`."""
+"""The benches by name. Each is one module with a one-line docstring and `cases`."""
 
 from pathlib import Path
 from typing import Protocol
@@ -45,7 +45,7 @@ def find(name: str) -> Bench:
     """Give the bench called `name`."""
     if name not in BENCHES:
         raise Rejected(
-            f"there is no bench called {name!r}", hint=f"There are: {', '.join(BENCHES)}"
+            f"there is no bench called {name!r}", hint=f"The benches are: {', '.join(BENCHES)}"
         )
     return BENCHES[name]
 

@@ -1,13 +1,13 @@
 """Appends over TCP, from a client's Arrow batch to an acknowledgement that is on disk.
 
 Eight producers send batches of 1 MiB with `topic.append`, four of each in flight, or batches of
-64 KiB with `log.producer`, which gathers them. The same batches, each a request of its own, are
-shown. And 64 producers append lone rows of 1 KiB and wait for each. They run in one process,
+64 KiB with `log.producer`, which combines them. The same batches, one per request, are shown as
+well. And 64 producers append single rows of 1 KiB and wait for each. They run in one process,
 the node in another; both share the machine with the disk's own work.
 
-The bare loop writes and fdatasyncs 1 MiB at a time into a growing file. Lone rows are compared
-with the lower of two limits: five times the rate of bare fdatasyncs, and 0.6 of what the same
-node does with its journal in memory, which is what Python alone can do here.
+The bare loop writes and fdatasyncs 1 MiB at a time into a growing file. Single rows are
+compared with the lower of two limits: five times the rate of bare fdatasyncs, and 0.6 of the
+rate of the same node with its journal in memory, which is the limit of Python alone.
 """
 
 import shutil

@@ -1,4 +1,4 @@
-"""Results for people and for programs."""
+"""Prints results for people and for programs."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""The rows that benches of partitions append: like records of a service, half compressible."""
+"""The rows that benches of partitions append: like service records, half compressible."""
 
 import os
 from collections.abc import Sequence

@@ -1,7 +1,8 @@
-"""Processes that benches of a node need: a node that serves, and producers beside it.
+"""The processes that benches of a node need: a serving node, and producers next to it.
 
-Producers run in a process of their own, so that neither side has the other's interpreter. They
-make their batches first, connect, and say so; then each line on their input is one round.
+Producers run in their own process, so that the two sides do not share an interpreter. They
+build their batches, connect and report that they are ready; then each line on their input is
+one round.
 """
 
 import re

@@ -1,4 +1,4 @@
-"""Rows of the benches of Spark: records of 1 KiB, and events with a map; and a log of them."""
+"""The rows of the Spark benches, records of 1 KiB and events with a map, and a log of them."""
 
 import os
 from collections.abc import Callable, Iterator

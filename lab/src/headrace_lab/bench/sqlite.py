@@ -1,4 +1,4 @@
-"""SQLite as a log, as a side of a case: a table of bodies, durable after each transaction."""
+"""SQLite as a log, as a side of a case: a table of bodies, durable per transaction."""
 
 import os
 import sqlite3

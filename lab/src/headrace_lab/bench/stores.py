@@ -1,4 +1,4 @@
-"""Stores that a user could have instead, as sides of a case: the same batches, durable each."""
+"""Alternative stores as sides of a case: the same batches, each durable."""
 
 import shutil
 import sqlite3

@@ -1,4 +1,4 @@
-"""From a recovered group to a replica with peers: what a driver tells it of its disk."""
+"""From a recovered group to a replica with peers: the disk state that a driver passes on."""
 
 from collections.abc import Iterator
 from functools import partial

@@ -1,8 +1,8 @@
 """A whole group in one process: real replicas on simulated disks, network, clocks and clients.
 
-One seed decides everything. A seed has two phases: in the first, faults strike while clients
-work; in the second, a core of replicas is healed and must answer everything and end in one
-state. Not getting there is a failure with its reason.
+One seed decides everything. A seed has two phases: first faults strike while clients work; then
+a core of replicas is healed and must answer everything and end in one state. If it does not get
+there, that is a failure with its reason.
 """
 
 import heapq

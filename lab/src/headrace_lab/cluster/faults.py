@@ -1,8 +1,8 @@
-"""What befalls the machines of a simulated group, and the budget that keeps one good copy.
+"""Faults of the machines in a simulated group, and the budget that preserves one good copy.
 
-In the safe mode at most a replication quorum less one of the replicas is damaged at a time: for
-every committed op at least one whole copy is left. A replica counts as damaged until all of its
-disk reads well again. Crashes, cuts and clocks have no budget.
+In the safe mode at most a replication quorum minus one of the replicas is damaged at a time:
+every committed op keeps at least one intact copy. A replica counts as damaged until its whole
+disk reads well again. Crashes, network cuts and clock faults have no budget.
 """
 
 import errno

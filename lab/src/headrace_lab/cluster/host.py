@@ -1,8 +1,8 @@
 """One simulated machine: a disk, and a process on it that drives a real replica.
 
-The process is what a node will be: it performs the effects of `vsr.Member` on the real journal,
-superblock and snapshots. Its disk works on one thing after another, in the order asked for, and
-takes its time; a death loses what was on its way.
+The process models a node: it performs the effects of `vsr.Member` on the real journal,
+superblock and snapshots. Its disk processes requests one after another, in order, and takes its
+time; a death loses what was in flight.
 """
 
 from collections import deque

@@ -1,4 +1,4 @@
-"""Hunt planted bugs: seed after seed, until one shows the bug that is not there without it."""
+"""Hunts planted bugs: seed after seed, until one fails with the bug but not without it."""
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor

@@ -1,7 +1,7 @@
 # ruff: noqa: ANN401 - a planted bug has the shape of what it replaces, which no type can say
 """Planted bugs of consensus and its storage: a simulator that misses one proves nothing.
 
-Each replaces a piece of the code under test while it is planted; that code knows nothing of it.
+Each replaces a piece of the code under test while it is planted; that code is unaware of it.
 """
 
 from dataclasses import replace

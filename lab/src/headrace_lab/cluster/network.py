@@ -1,4 +1,4 @@
-"""The simulated network: late, lost, doubled, out of order, garbled, cut, clogged, very old."""
+"""The simulated network: late, lost, duplicated, reordered, garbled, cut, clogged, very old."""
 
 from collections import deque
 from dataclasses import dataclass, field

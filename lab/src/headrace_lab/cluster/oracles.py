@@ -1,4 +1,4 @@
-"""What must hold at every step of a simulated group, checked by the one who sees everything."""
+"""Invariants checked at every step of a simulated group, with full knowledge of its state."""
 
 from dataclasses import dataclass, field
 from typing import Any

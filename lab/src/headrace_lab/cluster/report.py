@@ -1,4 +1,4 @@
-"""Many seeds, in several processes: what they did, what they found, what never landed."""
+"""Runs many seeds in several processes: what they did and found, and what never landed."""
 
 import time
 from collections import Counter

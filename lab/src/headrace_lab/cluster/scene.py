@@ -1,8 +1,8 @@
-"""Small scripted clusters, told as transcripts: one line for each thing that matters.
+"""Small scripted clusters, recorded as transcripts: one line per relevant event.
 
-A scene has no random faults: links are quick and sure, disks take no time, and only what the
-script does happens. Its transcript is compared with the one that is kept, so that a change of
-behaviour shows as a change of words.
+A scene has no random faults: links are fast and reliable, disks take no time, and only what the
+script does happens. Its transcript is compared with the stored one, so that a change of
+behaviour shows as a text diff.
 """
 
 from collections.abc import Callable

@@ -1,10 +1,9 @@
-"""Sessions of group 0: a client's requests run once, however often they are sent.
+"""Sessions of group 0: a client's request runs once, however often it is sent.
 
 A session is opened through the log; its number is the op that opened it. Opening another one
 for the same client fences the older. Each session keeps the results of its newest requests, so
-that a repeat gets the first answer. When the table is full, the session that was used longest
-ago goes. All of it is a function of the log alone: equal on all replicas, and folded into
-snapshots.
+that a repeat gets the first answer. When the table is full, the least recently used session is
+evicted. All of it is a function of the log alone: equal on all replicas, and part of snapshots.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""What one seed does: which faults, how often, how many replicas. Drawn anew for each seed."""
+"""What one seed does: which faults, how often, how many replicas. Drawn for each seed."""
 
 from collections import Counter
 from dataclasses import dataclass, field

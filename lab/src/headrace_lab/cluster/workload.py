@@ -1,7 +1,7 @@
 """The clients of a simulated group: each opens a session and sends one request after another.
 
-A request that gets no answer is sent again under the same number, to another replica. Now and
-then a client opens a second session (as its twin would), which fences the first.
+An unanswered request is sent again under the same number, to another replica. Now and then a
+client opens a second session (as its twin would), which fences the first.
 """
 
 from collections.abc import Callable

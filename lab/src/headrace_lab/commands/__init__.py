@@ -1,1 +1,1 @@
-"""The verbs of the lab, and what makes the pages of the command."""
+"""The lab's commands, and the generators of the command reference."""

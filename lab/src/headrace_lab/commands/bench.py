@@ -1,4 +1,4 @@
-"""`headrace bench`: measure a part beside the machine's own limit."""
+"""`headrace bench`: measures a part of Headrace next to the machine's own limit."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 INGEST = "ingest"
 PARTITIONS = "partitions"
 LOCAL = "local"
-# Where no terminal says how wide it is, lines are long enough for a whole row.
+# Without a terminal, lines are wide enough for a whole row.
 PLAIN_WIDTH = 140
 
 
@@ -32,57 +32,60 @@ Where = Annotated[
         exists=True,
         file_okay=False,
         writable=True,
-        help="Where to write; by default the current directory. "
-        "A directory made inside it is removed at the end.",
+        help="Directory to write to; by default the current one. "
+        "The bench works in a subdirectory and removes it at the end.",
     ),
 ]
-Only = Annotated[str | None, typer.Option("--case", help="Only cases with this in their name.")]
+Only = Annotated[
+    str | None, typer.Option("--case", help="Run only cases whose name contains this.")
+]
 Rounds = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Rounds that count; one more warms up. By default 5, of partitions 3."
+        min=1, help="Counted rounds, after one to warm up; by default 5, for partitions 3."
     ),
 ]
 Partitions = Annotated[
     str | None,
     typer.Option(
-        metavar="N,N,…", help="With partitions: over how many, each beside one partition."
+        metavar="N,N,…",
+        help="With partitions: the partition counts, each compared with one partition.",
     ),
 ]
 Seconds = Annotated[
     float | None,
-    typer.Option(min=0.1, help="With partitions: the least length of a round."),
+    typer.Option(min=0.1, help="With partitions: minimum length of a round."),
 ]
 FullCache = Annotated[
     bool,
     typer.Option(
         "--full-cache",
         help="Fill the page cache before each round, as on a machine that has run for "
-        "a while. Takes a file as large as the memory.",
+        "a while. Needs a file as large as the memory.",
     ),
 ]
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("bench")(bench)
 
 
 def bench(
     name: Annotated[
-        str | None, typer.Argument(help="Which bench; without it, list them all.")
+        str | None, typer.Argument(help="Bench to run; by default list all benches.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print figures as JSON.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
     rounds: Rounds = None,
     scale: Annotated[
-        float, typer.Option(min=0.0, help="Work in a round, as a share of the usual.")
+        float, typer.Option(min=0.0, help="Work per round, as a fraction of the usual.")
     ] = 1.0,
     data: Where = None,
     address: Annotated[
         str | None,
         typer.Option(
-            help="With ingest: append over TCP, to the node at HOST:PORT, or to `local`, "
-            "a node of the bench's own."
+            help="With ingest: append over TCP to the node at HOST:PORT, or with `local` to "
+            "a node that the bench starts."
         ),
     ] = None,
     partitions: Partitions = None,
@@ -93,14 +96,14 @@ def bench(
         bool, typer.Option("--check", help="Exit with 1 if a floor is missed.")
     ] = False,
 ) -> None:
-    """Measure a part of Headrace beside the machine's own limit.
+    """Measure a part of Headrace next to the machine's own limit.
 
-    Rounds of ours and of the reference take turns, and each round swaps who goes first. Both
-    values are medians of rates, so more is better. The ratio is ours to the reference; a
-    floor is the least ratio accepted. The spread is (90th - 10th percentile) / median, of
-    whichever side spreads more: a ratio is only as steady as its shakier side.
+    Rounds of Headrace and of the reference alternate, and each round swaps their order. Both
+    values are medians of rates, so higher is better. The ratio is Headrace to the reference; a
+    floor is the lowest accepted ratio. The spread is (90th - 10th percentile) / median, of
+    the side that spreads more: a ratio is only as steady as its noisier side.
     """
-    # A command that measures nothing loads no benches: they load all that they measure.
+    # Benches are imported only to run: they load everything that they measure.
     from headrace_lab.bench.cases.partitions import Steady
     from headrace_lab.bench.registry import BENCHES, about
 
@@ -128,16 +131,17 @@ def bench(
 def chosen(
     name: str, address: str | None, counts: str | None = None, seconds: float | None = None
 ) -> "Bench":
-    """Find a bench, with the options that only it takes."""
+    """Find a bench and apply the options that are specific to it."""
     from headrace_lab.bench.cases.partitions import COUNTS, SECONDS, Steady, counts_in
     from headrace_lab.bench.registry import find
     from headrace_lab.bench.remote import Remote
 
     if address is not None and name != INGEST:
-        raise Rejected(f"{name!r} takes no address", hint=f"Only {INGEST!r} does")
+        raise Rejected(f"bench {name!r} does not take --address", hint=f"Only {INGEST!r} does")
     if (counts is not None or seconds is not None) and name != PARTITIONS:
         raise Rejected(
-            f"{name!r} takes no --partitions and no --seconds", hint=f"Only {PARTITIONS!r} does"
+            f"bench {name!r} does not take --partitions or --seconds",
+            hint=f"Only {PARTITIONS!r} does",
         )
     if name == PARTITIONS:
         return Steady(counts_in(counts) if counts else COUNTS, seconds or SECONDS)
@@ -156,19 +160,19 @@ def run(
     only: str | None = None,
     is_cache_full: bool = False,
 ) -> list[Result]:
-    """Measure the cases of `bench` in a directory of its own inside `data`."""
+    """Measure the cases of `bench` in a subdirectory of `data`."""
     if check:
         check_is_disk(data)
     elif fsync_is_free(data):
         _tell(
             f"WARNING: {data.resolve()} is in memory, where a sync costs nothing. "
-            "These figures say nothing about a disk; choose one with --data."
+            "These figures do not apply to a disk; choose one with --data."
         )
     try:
         with working_directory(data) as directory:
             cases = chosen_cases(bench.cases(directory, scale), only)
             if is_cache_full:
-                _tell("writing a file as large as the memory, to fill the page cache with")
+                _tell("writing a file as large as the memory to fill the page cache")
             with full_cache(directory) if is_cache_full else nullcontext(_nothing) as before:
                 return [_measured(case, rounds, before) for case in cases]
     except OSError as error:
@@ -186,19 +190,19 @@ def _measured(case: Case, rounds: int, before: Callable[[], None]) -> Result:
 
 
 def chosen_cases(cases: list[Case], only: str | None) -> list[Case]:
-    """Give the cases with `only` in their name, whatever its letters' size; None: all."""
+    """Return the cases whose name contains `only`, ignoring case; None: all."""
     found = [case for case in cases if only is None or only.lower() in case.name.lower()]
     if not found:
         names = ", ".join(repr(case.name) for case in cases)
-        raise Rejected(f"no case has {only!r} in its name", hint=f"There are: {names}")
+        raise Rejected(f"no case has {only!r} in its name", hint=f"The cases are: {names}")
     return found
 
 
 def floors_are_met(results: Sequence[Result]) -> bool:
-    """Name each floor that was missed, and say whether none was."""
+    """Report each missed floor and return whether there is none."""
     missed = [result for result in results if not result.is_met]
     for result in missed:
-        _tell(f"{result.name}: a ratio of {result.ratio:.3f} misses the floor {result.floor}")
+        _tell(f"{result.name}: the ratio {result.ratio:.3f} is below the floor {result.floor}")
     return not missed
 
 

@@ -1,4 +1,4 @@
-"""`headrace chaos spark`: exactly once, whoever is killed, at named moments."""
+"""`headrace chaos spark`: exactly once, with processes killed at named moments."""
 
 import secrets
 import signal
@@ -26,13 +26,13 @@ _EXITS = {_HELD: Exit.OK, _BROKEN: Exit.FAILURE, _NOT_SHOWN: Exit.NOT_SHOWN}
 
 
 class ChaosStrike(JsonShape, frozen=True, kw_only=True):
-    """One kill with SIGKILL, and what was seen of the recovery."""
+    """One kill with SIGKILL, and the observed recovery."""
 
     run: int
     point: str
     pid: int
     landed: bool
-    evidence: str  # empty: none was seen
+    evidence: str  # empty: no recovery was observed
 
 
 class ChaosRun(JsonShape, frozen=True, kw_only=True):
@@ -40,46 +40,46 @@ class ChaosRun(JsonShape, frozen=True, kw_only=True):
 
     run: int
     holds: bool
-    acknowledged: int  # rows that the ledgers name
+    acknowledged: int  # rows in the ledgers
     in_table: int
     in_copy: int
     lost: int
     twice: int
     invented: int
     problems: list[str]
-    silence: str  # what did not happen in time; empty if all did
-    executors: list[str]  # of a cluster, that have read
+    silence: str  # what did not happen in time; empty if everything did
+    executors: list[str]  # of a cluster, that have read rows
     seconds: float
 
 
 class ChaosShape(JsonShape, frozen=True, kw_only=True):
-    """What `headrace chaos spark --json` prints."""
+    """The output of `headrace chaos spark --json`."""
 
     verdict: str  # held, broken or not shown
     seed: int
     cluster: bool
     runs: list[ChaosRun]
     strikes: list[ChaosStrike]
-    promised: dict[str, int]  # how often each point was aimed at
+    promised: dict[str, int]  # how often each point was attempted
     landed: dict[str, int]
     recovered: dict[str, int]
-    missing: list[str]  # what was promised and not shown
+    missing: list[str]  # what was promised but not shown
     seconds: float
 
 
 class ChaosMutants(JsonShape, frozen=True, kw_only=True):
-    """What `headrace chaos spark --mutants --json` prints."""
+    """The output of `headrace chaos spark --mutants --json`."""
 
     mutants: int
     caught: int
     missed: list[str]
-    catches: dict[str, str]  # what was said of each planted bug
+    catches: dict[str, str]  # how each planted bug was reported
 
 
 def register(app: typer.Typer) -> None:
-    """Put the commands on `app`."""
+    """Add the commands to `app`."""
     own = typer.Typer(
-        help="Kill processes at named moments, and look for rows lost, doubled or invented.",
+        help="Kill processes at named moments and check for lost, duplicated or invented rows.",
         no_args_is_help=True,
         rich_markup_mode="markdown",
     )
@@ -88,41 +88,41 @@ def register(app: typer.Typer) -> None:
 
 
 def chaos_spark(
-    runs: Annotated[int, typer.Option(min=1, max=10_000, help="How many runs.")] = RUN_COUNT,
+    runs: Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs.")] = RUN_COUNT,
     point: Annotated[
         list[str] | None,
-        typer.Option(help="Aim at this point only, in every run; may be repeated."),
+        typer.Option(help="Kill only at this point, in every run; repeatable."),
     ] = None,
     cluster: Annotated[
-        bool, typer.Option("--cluster", help="On a real Spark cluster of two workers.")
+        bool, typer.Option("--cluster", help="Use a real Spark cluster of two workers.")
     ] = False,
     mutants: Annotated[
-        bool, typer.Option("--mutants", help="Plant each known bug; each must be caught.")
+        bool, typer.Option("--mutants", help="Plant each known bug; all must be caught.")
     ] = False,
     budget: Annotated[
-        float | None, typer.Option(min=0.0, help="Begin no run after so many seconds.")
+        float | None, typer.Option(min=0.0, help="Start no new run after this many seconds.")
     ] = None,
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Draws the moments; by default by chance.")
+        int | None, typer.Option(min=0, help="Seed for the moments; random by default.")
     ] = None,
     keep: Annotated[
         Path | None,
         typer.Option(
             metavar="DIR",
             file_okay=False,
-            help="Keep logs, tables and ledgers of all runs here.",
+            help="Keep the logs, tables and ledgers of all runs in this directory.",
         ),
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Kill drivers, workers and nodes at named moments: every row must be there, once.
+    """Kill drivers, workers and nodes at named moments: every row must arrive exactly once.
 
-    In each run producers send rows to a node and keep ledgers; a pipeline brings the rows into
-    a Delta table, and a streaming query into a second topic. Five times somebody is killed with
-    SIGKILL, four times on a cluster: at moments that are held open until the kill, and at
-    moments of chance. Then table and second topic are compared with the ledgers, by plain
-    pyarrow and by a proof. Exits with 1 if a row was lost, doubled or invented, and with 7 if a
-    planned point landed neither three times nor as often as planned.
+    In each run producers send rows to a node and keep ledgers; a pipeline loads the rows into
+    a Delta table, and a streaming query copies them to a second topic. A process is killed with
+    SIGKILL five times, on a cluster four times: at moments that are held open until the kill,
+    and at random moments. Then table and second topic are compared with the ledgers, by plain
+    pyarrow and by a proof. Exits with 1 if a row was lost, duplicated or invented, and with 7
+    if a planned point landed neither three times nor as often as planned.
 
     Examples:
 
@@ -135,7 +135,7 @@ def chaos_spark(
         headrace chaos spark --mutants
     """
     points = _points(point or [], cluster=cluster)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # drivers and nodes end with us
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # also ends drivers and nodes
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     if mutants:
         _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
@@ -156,11 +156,12 @@ def _points(given: list[str], *, cluster: bool) -> list[Point]:
             found.append(point_named(text))
         except ValueError as error:
             raise BadRequest(
-                f"--point {text!r} is not the name of one point", hint=f"There are: {error}"
+                f"--point {text!r} does not name exactly one point",
+                hint=f"The points are: {error}",
             ) from None
         if found[-1] in OF_EXECUTORS and not cluster:
             raise BadRequest(
-                f"--point {text!r}: there are executors on a cluster only", hint="Add --cluster"
+                f"--point {text!r}: executors exist only on a cluster", hint="Add --cluster"
             )
     return found
 
@@ -179,13 +180,13 @@ def _performed(
     except ImportError as error:
         raise Unavailable(
             f"{error.name} is not installed",
-            hint="Install its requirements: pip install 'headrace[spark,delta]'",
+            hint="Install it: pip install 'headrace[spark,delta]'",
         ) from error
     report = ChaosReport(seed, cluster)
     out = words()
     with (
         empty_place(keep, "--keep", "chaos") as directory,
-        out.status("Spark starts", spinner="line") as status,
+        out.status("starting Spark", spinner="line") as status,
     ):
         told: list[str] = []
 
@@ -205,7 +206,7 @@ def _performed(
 def _line(run: "Run") -> str:
     landed = sum(one.is_landed for one in run.strikes)
     rows = 0 if run.checked is None else run.checked.acknowledged
-    verdict = "each row once, in table and copy" if run.holds else "not finished"
+    verdict = "each row once in table and copy" if run.holds else "not finished"
     verdict = "BROKEN" if run.is_broken else verdict
     read = f", read by executors {', '.join(run.executors)}" if run.executors else ""
     seconds = f"{run.seconds:.0f} s"
@@ -242,7 +243,7 @@ def _print(report: "ChaosReport") -> None:
         sum(getattr(one, kind) for one in checked) for kind in ("lost", "twice", "invented")
     ]
     kills = landed.total()
-    counts = f"{wrong[0]:,} lost, {wrong[1]:,} doubled, {wrong[2]:,} invented"
+    counts = f"{wrong[0]:,} lost, {wrong[1]:,} duplicated, {wrong[2]:,} invented"
     done = f"{_count(len(report.runs), 'run')}, {_count(kills, 'kill')}"
     say(f"{done}, {rows:,} rows acknowledged; {counts}")
     say(f"{_verdict(report)}; seed {report.seed}, {report.seconds:,.0f} s")
@@ -303,8 +304,8 @@ def _mutants(seed: int, *, as_json: bool, is_plain: bool) -> None:
 
     if not is_plain:
         raise BadRequest(
-            "--mutants chooses its points itself, and keeps nothing",
-            hint="Leave out --point, --cluster and --keep",
+            "--mutants chooses its own points and keeps nothing",
+            hint="Remove --point, --cluster and --keep",
         )
 
     catches = {name: _caught(plant, seed) for name, plant in PLANTS.items()}
@@ -320,13 +321,13 @@ def _mutants(seed: int, *, as_json: bool, is_plain: bool) -> None:
         )
     else:
         lines = [[name, PLANTS[name].where, said or "MISSED"] for name, said in catches.items()]
-        print_table(("planted bug", "in", "said"), lines)
+        print_table(("planted bug", "in", "reported"), lines)
     if missed:
         raise typer.Exit(Exit.FAILURE)
 
 
 def _caught(plant: "Plant", seed: int) -> str:
-    """Return what was said of a planted bug; nothing if it was not seen."""
+    """Return how a planted bug was reported; empty if it was missed."""
     report = _performed([list(plant.points)], seed, None, plant=plant.name)
     (run,) = report.runs
     return run.checked.problems[0] if run.is_broken and run.checked is not None else ""

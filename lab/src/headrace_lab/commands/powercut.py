@@ -1,7 +1,8 @@
-"""Cut the power of a real file system under a group, or with `--shard` under a shard.
+"""Cuts the power of a real file system under a group, or with `--shard` under a shard.
 
 `python -m headrace_lab.commands.powercut [--shard] [--cuts 30] [--seed N] [--json]`. What a cut
-is, is in `harness/powercut.py`; what must hold after it, in the `trial.py` of each machine.
+is, is described in `harness/powercut.py`; what must hold after it, in each machine's
+`trial.py`.
 """
 
 import argparse
@@ -21,15 +22,19 @@ from headrace_lab.harness.trial import Outcome
 from headrace_lab.shard.kills import trial as shard
 from headrace_lab.shard.kills.plants import POWER_PLANTS
 
-SKIPPED, INTERRUPTED = 7, 130  # other ways in which the command ends
+SKIPPED, INTERRUPTED = 7, 130  # further exit codes
 
 
 def main() -> None:
     """Run the command. Exits with 0 if all held, 1 if not, 7 if it was skipped."""
     parser = argparse.ArgumentParser(prog="python -m headrace_lab.commands.powercut")
-    parser.add_argument("--cuts", type=int, default=30, help="cuts that must land")
-    parser.add_argument("--seed", type=int, default=1, help="of the log and of the moments")
-    parser.add_argument("--shard", action="store_true", help="a shard, not a bare group")
+    parser.add_argument("--cuts", type=int, default=30, help="number of cuts that must land")
+    parser.add_argument(
+        "--seed", type=int, default=1, help="seed of the log and of the moments"
+    )
+    parser.add_argument(
+        "--shard", action="store_true", help="use a shard instead of a bare group"
+    )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, _interrupt)  # so that the disk is unmounted and detached
@@ -44,7 +49,7 @@ def main() -> None:
             else f"skipped: {reason}"
         )
         sys.exit(SKIPPED)
-    except KeyboardInterrupt:  # the disk is gone by now: each context has ended
+    except KeyboardInterrupt:  # the disk is detached by now: each context has ended
         sys.exit(INTERRUPTED)
     sys.exit(outcome.tell(console, in_json=arguments.json))
 

@@ -1,4 +1,4 @@
-"""docs/cli.md, made from the app: every command with its arguments, options and examples.
+"""Generates docs/cli.md from the app: every command with its arguments, options and examples.
 
 python -m headrace_lab.commands.reference > docs/cli.md
 """
@@ -19,16 +19,16 @@ _EXAMPLES: Final = "Examples:"
 _HEAD: Final = """\
 # The command
 
-Every command and option of `headrace`, made from the program itself by
-`python -m headrace_lab.commands.reference`; `--help` of a command says the same. What `--json`
-prints is in [cli-json](cli-json.md), exit codes are in [operating](operating.md#installing).
+Every command and option of `headrace`, generated from the program by
+`python -m headrace_lab.commands.reference`; `--help` of a command shows the same. The output of
+`--json` is in [cli-json](cli-json.md), exit codes are in [operating](operating.md#installing).
 `bench`, `chaos` and `sim` are the [lab's](testing.md): a checkout has them, the wheel does not.
 
-Data goes to standard output, words to standard error. Colours need a terminal, and are off with
-`NO_COLOR`.
+Data goes to standard output, messages to standard error. Colours need a terminal; `NO_COLOR`
+disables them.
 """
 
-# What stands for a value of each kind, where the option says nothing better.
+# Placeholders for values, by type, if the option has no metavar.
 _VALUES: Final = {
     "directory": "DIR",
     "file": "FILE",
@@ -44,7 +44,7 @@ _VALUES: Final = {
 def commands(
     group: TyperGroup | None = None, path: str = ""
 ) -> Iterator[tuple[str, TyperCommand]]:
-    """Give each command that does something, with its words: `topic create`."""
+    """Yield each command that is not a group, with its full name: `topic create`."""
     if group is None:
         whole = get_command(made())
         assert isinstance(whole, TyperGroup)
@@ -72,21 +72,21 @@ def page() -> str:
 
 
 def examples(command: TyperCommand) -> list[str]:
-    """Return the examples of the command's help; words behind a gap are a comment."""
+    """Return the examples of the command's help; words after a gap become a comment."""
     _, _, shown = (command.help or "").partition(_EXAMPLES)
     lines = [line.strip() for line in shown.splitlines() if line.strip()]
     return [re.sub(r" {2,}(?=\w)", "  # ", line) for line in lines]
 
 
 def options(command: TyperCommand) -> list[TyperOption]:
-    """Return the options that the command takes, without those that nobody is told of."""
+    """Return the options of the command, without hidden ones."""
     return [
         each for each in command.params if isinstance(each, TyperOption) and not each.hidden
     ]
 
 
 def arguments(command: TyperCommand) -> list[TyperArgument]:
-    """Return what the command takes by its place."""
+    """Return the positional arguments of the command."""
     return [each for each in command.params if isinstance(each, TyperArgument)]
 
 

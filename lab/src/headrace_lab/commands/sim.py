@@ -1,4 +1,4 @@
-"""`headrace sim`: whole groups simulated under faults, and proof that planted bugs are seen."""
+"""`headrace sim`: simulates whole groups under faults, and proves it finds planted bugs."""
 
 from typing import Annotated
 
@@ -26,11 +26,11 @@ from headrace_lab.cluster.hunt import Catch, hunt
 from headrace_lab.cluster.mutants import MUTANTS
 from headrace_lab.cluster.report import SimPlan, SimReport, run
 
-LAST_EVENTS = 40  # of a violation, on the screen
+LAST_EVENTS = 40  # shown for a violation
 
 
 class SimShape(JsonShape, frozen=True):
-    """What `headrace sim --json` prints."""
+    """The output of `headrace sim --json`."""
 
     seeds: int
     first: int
@@ -51,7 +51,7 @@ class SimShape(JsonShape, frozen=True):
 
 
 class MutantShape(JsonShape, frozen=True):
-    """What `headrace sim --mutants --json` prints."""
+    """The output of `headrace sim --mutants --json`."""
 
     mutants: int
     caught: int
@@ -60,37 +60,37 @@ class MutantShape(JsonShape, frozen=True):
 
 
 def register(app: typer.Typer) -> None:
-    """Put the command on `app`."""
+    """Add the command to `app`."""
     app.command("sim")(sim)
 
 
 def sim(
-    seeds: Annotated[int, typer.Option(min=1, help="How many seeds to run.")] = 200,
-    first: Annotated[int, typer.Option(min=0, help="The first seed.")] = 0,
+    seeds: Annotated[int, typer.Option(min=1, help="Number of seeds to run.")] = 200,
+    first: Annotated[int, typer.Option(min=0, help="First seed.")] = 0,
     replicas: Annotated[
         int | None,
-        typer.Option(min=1, max=7, help="Replicas of each group; by default the seed decides."),
+        typer.Option(min=1, max=7, help="Replicas per group; by default chosen by the seed."),
     ] = None,
-    jobs: Annotated[int, typer.Option(min=1, max=64, help="Processes.")] = 1,
+    jobs: Annotated[int, typer.Option(min=1, max=64, help="Parallel processes.")] = 1,
     budget: Annotated[
-        float | None, typer.Option(min=0.0, help="Stop after so many seconds.")
+        float | None, typer.Option(min=0.0, help="Stop after this many seconds.")
     ] = None,
     unsafe: Annotated[
         bool,
         typer.Option(
             "--unsafe",
-            help="Damage without a budget: a group may halt by name, and never be wrong.",
+            help="Damage without a budget: a group may halt by name, but must never be wrong.",
         ),
     ] = False,
     mutants: Annotated[
-        bool, typer.Option("--mutants", help="Plant each known bug; each must be caught.")
+        bool, typer.Option("--mutants", help="Plant each known bug; all must be caught.")
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Simulate whole groups of replicas under faults, and look for what must never be.
+    """Simulate whole groups of replicas under faults and check their invariants.
 
-    One seed decides everything: faults, their rates, the network, the disks, the clients.
-    Exits with 1 on a violation, and with 7 if a promised kind of fault never landed.
+    The seed decides everything: faults, their rates, the network, the disks, the clients.
+    Exits with 1 on a violation, and with 7 if a planned kind of fault never landed.
 
     Examples:
 
@@ -98,7 +98,7 @@ def sim(
 
         headrace sim --first 4711 --seeds 1        repeats one seed
 
-        headrace sim --mutants --jobs 2            does it see planted bugs?
+        headrace sim --mutants --jobs 2            does it catch planted bugs?
     """
     if mutants:
         _mutants(jobs, first, as_json=as_json)

@@ -1,4 +1,4 @@
-"""A tiny real machine, named counters, that drives groups in tests, harnesses and the demo."""
+"""A tiny real machine, named counters, that tests, harnesses and the demo run in groups."""
 
 import struct
 from dataclasses import dataclass, field

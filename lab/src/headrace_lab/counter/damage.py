@@ -1,4 +1,4 @@
-"""Ways to damage one file of a group at rest, and which of them are tried."""
+"""Ways to damage one file of a group at rest, and the ones that are tried."""
 
 from collections.abc import Iterator
 from random import Random

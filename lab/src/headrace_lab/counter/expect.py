@@ -1,7 +1,7 @@
-"""What must come of each damage, written without the code that is judged by it.
+"""The required outcome of each damage, written independently of the code under test.
 
-The rules are those of docs/recovery.md, stated over the map of a scene: which regions changed,
-what still testifies that an op was durable, and what a reader could still see of it.
+The rules are those of docs/recovery.md, applied to the map of a scene: which regions changed,
+what still proves that an op was durable, and what a reader could still see of it.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The corruption matrix of a bare group: `python -m headrace_lab.counter.matrix`.
 
-What must come of a damage says `expect.py`. After each recovery that succeeds the log and the
+`expect.py` gives the required outcome of a damage. After each successful recovery, log and
 state are compared with the history; some are recovered a second time.
 """
 

@@ -1,4 +1,4 @@
-"""Groups at rest, one for each way to stop, with a map of every byte that means something."""
+"""Groups at rest, one for each way to stop, with a map of every meaningful byte."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace

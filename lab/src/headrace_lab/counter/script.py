@@ -1,4 +1,4 @@
-"""One life of a group, long enough to pass through every kind of effect, told to a history."""
+"""One life of a group, long enough for every kind of effect, recorded in a history."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A group of one replica, driven by hand: what tests, harnesses and the demo need of a node."""
+"""A group of one replica, driven by hand: a minimal node for tests, harnesses and the demo."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -1,6 +1,6 @@
 """The crash sweep of a bare group: `python -m headrace_lab.counter.sweep`.
 
-Its life is in `script.py`, and how it is swept in `harness/sweep.py`.
+Its life is in `script.py`; the sweep itself is in `harness/sweep.py`.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""A group of counters on real files over the lives of many processes."""
+"""A group of counters on real files, over the lives of many processes."""
 
 import shutil
 from collections.abc import Iterator

@@ -1,8 +1,8 @@
-"""The witness: holds a group to what its processes acknowledged, whatever killed them.
+"""The witness: holds a group to what its processes acknowledged, however they were killed.
 
-An entry counts as acknowledged once the witness has read so, or once a recovery has shown it,
-while there was power.
-From then on every recovery must show it, in its place, once; and nothing that was never tried.
+An entry counts as acknowledged once the witness has read its acknowledgement, or once a
+recovery has shown it while there was power. From then on every recovery must show it, in its
+place, once; and nothing that was never tried.
 """
 
 from dataclasses import dataclass, field

@@ -1,7 +1,7 @@
-"""A log that is a function of a seed: anyone can tell what each op must hold, without a ledger.
+"""A log as a function of a seed: what each op must hold is known without a ledger.
 
-The writer makes its entries from it, and the witness makes them again to compare. Nothing that
-the writer says about contents is needed, so nothing it says can hide a wrong one.
+The writer builds its entries from it, and the witness builds them again to compare. Nothing
+that the writer reports about contents is needed, so no report can hide a wrong one.
 """
 
 import struct

@@ -1,11 +1,11 @@
-"""The process that dies: opens a group on real files, appends, and says what it acknowledged.
+"""The process to be killed: opens a group on real files, appends, and reports acknowledgements.
 
-`python -m headrace_lab.counter.writer JOB` is started by a trial, which reads what it says and
-believes a line once it has read it. Besides what all such processes say:
+`python -m headrace_lab.counter.writer JOB` is started by a trial, which reads its output and
+counts a line once it has read it. Besides the lines common to all such processes:
 
     trying OP                    ops up to OP are about to be appended
     acknowledged OP TIP          they are durable; TIP is the checksum of OP's entry
-    entry OP CHECKSUM            what the journal holds, read back (task `verify` only)
+    entry OP CHECKSUM            an entry of the journal, read back (task `verify` only)
 """
 
 import sys

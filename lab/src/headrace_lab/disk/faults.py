@@ -1,7 +1,7 @@
-"""What a hook sees and may answer, and what a power cut may keep: the faults of a memory disk.
+"""The faults of a memory disk: what a hook sees and may answer, and what a power cut may keep.
 
-An `Effect` is one call that changes a disk. A `Fault` is what befalls it. A `Pending` is one
-change that no sync has made durable; `choices` says which of them a test should let survive.
+An `Effect` is one call that changes a disk. A `Fault` is what happens to it. A `Pending` is one
+change that is not yet durable; `choices` lists the subsets that a test should let survive.
 """
 
 import errno

@@ -1,6 +1,6 @@
-"""The files and folders of a memory disk: what is cached, what is durable, what is pending.
+"""The files and directories of a memory disk: what is cached, what is durable, what is pending.
 
-Content is shared between copies as immutable bytes and becomes a bytearray at its first change.
+Content is shared between copies as immutable bytes and becomes a bytearray on its first change.
 Only bytes are ever shared, so `cached` and `durable` are never the same bytearray.
 """
 

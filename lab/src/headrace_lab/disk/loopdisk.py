@@ -1,13 +1,13 @@
 """A real file system whose power can be cut: ext4 on a loop device.
 
-The cut is the ioctl FS_IOC_SHUTDOWN without a flush of its journal: from one instant on nothing
-reaches the device any more, every new call fails with EIO, and the page cache is lost. What was
-synced before must be there after the next mount; nothing else needs to be.
+The cut is the ioctl FS_IOC_SHUTDOWN without a flush of the journal: from that instant nothing
+reaches the device, every new call fails with EIO, and the page cache is lost. Everything synced
+before must be present after the next mount; nothing else has to be.
 
-Unlike a power cut it leaves processes alive, and a sync that is under way may end well though
-its bytes are lost: ext4 cannot turn the extents that fallocate reserved into written ones any
-more, and tells nobody. So what a process acknowledges after the cut is void: on a machine
-without power it would not have said it.
+Unlike a real power cut it leaves processes alive, and a running sync may report success
+although its bytes are lost: ext4 can no longer convert the extents that fallocate reserved into
+written ones, and does not report that. So acknowledgements of a process after the cut are void:
+without power it could not have sent them.
 """
 
 import fcntl

@@ -1,8 +1,8 @@
 """A disk in memory: the twin of `storage/file.py` for tests, with faults.
 
-It keeps apart what reads see, what a power cut leaves and what is pending between them. `clone`
-and `power_cut` share content, so that a test can afford a new disk for every case. Threads may
-share a disk as they may share a real one; with a hook, only one at a time.
+It keeps apart what reads see, what a power cut leaves and what is pending in between. `clone`
+and `power_cut` share content, so that a test can afford a new disk per case. Threads may share
+a disk as they may share a real one; with a hook, only one at a time.
 """
 
 import errno

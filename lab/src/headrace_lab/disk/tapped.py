@@ -1,7 +1,7 @@
-"""A directory that tells of every effect before it happens, and may be made to do it wrong.
+"""A directory that reports every effect before it happens, and can be made to do it wrong.
 
-It wraps the real one at the storage seam, in the process of a fault test only: production code
-has no place where it could be switched on.
+It wraps the real one at the storage seam, only in the process of a fault test: production code
+has no switch for it.
 """
 
 import os

@@ -1,1 +1,1 @@
-"""Each harness once, with a machine as argument. Start at `sweep`."""
+"""The harnesses, each parameterised by a machine. Start at `sweep`."""

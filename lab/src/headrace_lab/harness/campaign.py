@@ -1,4 +1,4 @@
-"""What matrix and sweep have in common: arguments, processes, planted bugs, last words."""
+"""The common parts of matrix and sweep: arguments, processes, planted bugs, summary."""
 
 import json
 import os

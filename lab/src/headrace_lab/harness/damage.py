@@ -1,4 +1,4 @@
-"""Ways to damage one file at rest, each a value that can be repeated."""
+"""Ways to damage one file at rest, each as a repeatable value."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass

@@ -1,8 +1,7 @@
-"""What one machine was told and what it answered, kept outside of it: the oracle.
+"""The oracle: the inputs and answers of one machine, kept outside of it.
 
 An entry is *acknowledged* when the call that made it durable returned, or when a recovery
-showed it to a reader. From then on it must be there for ever, unless a cut that was asked for
-takes it.
+showed it to a reader. From then on it must stay permanently, unless a requested cut removes it.
 """
 
 from abc import ABC, abstractmethod

@@ -1,7 +1,7 @@
-"""Kill a machine's processes with SIGKILL at random moments, and compare everything.
+"""Kills a machine's processes with SIGKILL at random moments, and compares everything.
 
-The moments are drawn from a seed; where they land is up to the machine and is counted. After
-each kill a process of its own recovers and compares everything.
+The moments are drawn from a seed; where they land depends on the machine and is counted. After
+each kill a separate process recovers and compares everything.
 """
 
 import argparse

@@ -1,8 +1,8 @@
 """The corruption matrix of any machine: every damage of every file has one exact outcome.
 
-One file of a scene at rest is damaged, the machine is opened, and what happens is compared with
-what must happen by rules that know nothing of the code. Any other outcome fails, a safe one
-included. What is damaged is a `Matrix` of its machine.
+One file of a scene at rest is damaged, the machine is opened, and the outcome is compared with
+the one required by rules that do not depend on the code. Any other outcome fails, even a safe
+one. The target is a `Matrix` of its machine.
 """
 
 from abc import ABC, abstractmethod

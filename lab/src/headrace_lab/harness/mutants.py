@@ -1,7 +1,7 @@
 """Planted bugs: each must be caught, or the harness that misses it proves nothing.
 
-A mutant replaces a piece of the code under test while it is planted; production code knows
-nothing of it.
+A mutant replaces a piece of the code under test while it is planted; production code is unaware
+of it.
 """
 
 from collections.abc import Callable, Iterator, Sequence

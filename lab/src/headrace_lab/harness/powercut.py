@@ -1,8 +1,8 @@
-"""Cut the power of a real file system under a machine's processes, also while they recover.
+"""Cuts the power of a real file system under a machine's processes, also while they recover.
 
-Each session is a cut under load, then none to two cuts in the middle of the recovery from it,
-then a recovery that is left in peace and compared with everything acknowledged. A cut counts
-only where it landed. Planted bugs run first and have to be caught.
+Each session is a cut under load, then zero to two cuts during the recovery from it, then an
+undisturbed recovery that is compared with everything acknowledged. A cut counts only where it
+landed. Planted bugs run first and must be caught.
 """
 
 import tempfile

@@ -1,12 +1,12 @@
-"""A process that is ended: what all such processes say, and how one is seen from outside.
+"""A process to be killed: the lines that all such processes print, and the view from outside.
 
-Only what was read counts. One write per line, so that a death leaves whole ones:
+Only lines that were read count. One write per line, so that a death leaves whole lines:
 
     recovering                   the lock is held and recovery begins
-    recovered FOUND              it ended; FOUND is JSON, and what it is is the machine's
+    recovered FOUND              recovery ended; FOUND is JSON, specific to the machine
     sealing OP, sealed OP        around the steps of a checkpoint
     effect KIND NAME             a storage effect of this process is about to happen
-    problem TEXT                 an answer that must not be
+    problem TEXT                 a wrong answer
     done                         nothing is left to do
     failed TEXT                  the reason why it ends
 """

@@ -1,8 +1,8 @@
-"""Every campaign as a whole: `make test` tries a sample of what these commands try.
+"""Runs every campaign in full: `make test` tries only a sample of what these commands try.
 
-A campaign is a command with a budget of minutes. They run one after the other; what each prints
-goes into a file, and one line of it is shown. One that is not through within its budget is
-ended, and counts as not shown.
+A campaign is a command with a budget of minutes. They run one after another; the output of each
+goes to a file, and one line of it is shown. A campaign that exceeds its budget is ended and
+counts as not shown.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from pathlib import Path
 from rich.console import Console
 
 OK, FAILED, NOT_SHOWN = 0, 1, 7  # exit codes; 2 is argparse's
-GRACE_SECONDS = 60  # for one that is ended to unmount disks and end its children
+GRACE_SECONDS = 60  # for a campaign that is ended, to unmount disks and end its children
 SEED_BITS = 20
 _HARNESS = "-m headrace_lab"
 _PYTEST = "-m pytest -q --whole -p no:cacheprovider"
@@ -34,17 +34,17 @@ class Verdict(StrEnum):
 
     HELD = "held"
     FAILED = "failed"
-    NOT_SHOWN = "not shown"  # it was skipped, or ran out of its budget
+    NOT_SHOWN = "not shown"  # it was skipped or exceeded its budget
 
 
 @dataclass(frozen=True, slots=True)
 class Campaign:
-    """A command of this Python, and where it says what came of it."""
+    """A command of this Python, and the pattern of its summary line."""
 
     name: str
     minutes: float
-    command: str  # what follows `python`; {seed} is another one in each soak
-    says: str  # a pattern: the last line that has it is shown
+    command: str  # the arguments of `python`; {seed} differs in each soak
+    says: str  # a pattern: the last matching line is shown
     settings: tuple[tuple[str, str], ...] = ()  # of the environment
 
     def words(self, seed: int) -> list[str]:
@@ -58,7 +58,7 @@ _VERDICT = r"^(HELD|FAILED|skipped)"
 
 
 def _harness(name: str, minutes: float, module: str, whole: str) -> tuple[Campaign, Campaign]:
-    """Return a harness as a whole, and its planted bugs."""
+    """Return the campaigns of a full harness and of its planted bugs."""
     return (
         Campaign(name, minutes, f"{_HARNESS}.{module} {whole} --seed {{seed}}", _CASES),
         Campaign(f"{name}-bugs", minutes, f"{_HARNESS}.{module} --mutants", _CAUGHT),
@@ -129,23 +129,23 @@ CAMPAIGNS = (
 
 @dataclass(frozen=True, slots=True)
 class Ending:
-    """What came of one campaign."""
+    """The outcome of one campaign."""
 
     campaign: Campaign
     verdict: Verdict
     said: str
     seconds: float
-    output: str  # the file that has all it printed
+    output: str  # the file with its whole output
 
 
 def soak(campaigns: Sequence[Campaign], seed: int, room: Path) -> Iterator[Ending]:
-    """Run campaigns one after the other, and yield how each ended."""
+    """Run campaigns one after another and yield the ending of each."""
     for campaign in campaigns:
         yield run(campaign, seed, room)
 
 
 def run(campaign: Campaign, seed: int, room: Path) -> Ending:
-    """Run one campaign in a session of its own, for as long as its budget allows."""
+    """Run one campaign in its own process session, within its budget."""
     output = room / f"{campaign.name}.log"
     began = time.monotonic()
     with output.open("wb") as out:
@@ -173,7 +173,7 @@ def run(campaign: Campaign, seed: int, room: Path) -> Ending:
 
 
 def _end(process: "subprocess.Popen[bytes]") -> None:
-    """End a campaign with a request, so that it unmounts its disks; then whatever is left."""
+    """End a campaign gracefully, so that it unmounts its disks; then kill what is left."""
     if process.poll() is None:
         process.send_signal(signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -184,35 +184,44 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 
 def _said(printed: str, says: str) -> str:
-    """Return the last line with the pattern, or the last line there is."""
+    """Return the last line that matches, or else the last line."""
     lines = [line.strip() for line in printed.splitlines() if line.strip()]
     matching = [line for line in lines if re.search(says, line)]
     return (matching or lines or ["printed nothing"])[-1]
 
 
 def chosen(names: Sequence[str]) -> list[Campaign]:
-    """Return the campaigns of these names; a name stands for all that begin with it, too."""
+    """Return the campaigns whose names begin with one of `names`; all if there are none."""
     unknown = [
         name for name in names if not any(each.name.startswith(name) for each in CAMPAIGNS)
     ]
     if unknown:
         known = ", ".join(each.name for each in CAMPAIGNS)
-        raise ValueError(f"no campaign is called {', '.join(unknown)}; there are {known}")
+        raise ValueError(
+            f"there is no campaign {', '.join(unknown)}; the campaigns are {known}"
+        )
     return [each for each in CAMPAIGNS if not names or any(map(each.name.startswith, names))]
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run the command. Exits with 1 if a campaign failed, with 7 if one was not shown."""
     parser = argparse.ArgumentParser(
-        prog="python -m headrace_lab.harness.soak", description="run every campaign as a whole"
+        prog="python -m headrace_lab.harness.soak", description="run every campaign in full"
     )
     parser.add_argument(
-        "--part", action="append", default=[], help="only campaigns that begin so; repeatable"
+        "--part",
+        action="append",
+        default=[],
+        help="run only campaigns whose name begins with this; repeatable",
     )
-    parser.add_argument("--budget", type=float, help="minutes for each, instead of its own")
-    parser.add_argument("--seed", type=int, help="by default another one each time")
     parser.add_argument(
-        "--list", action="store_true", help="say what there is, and run nothing"
+        "--budget", type=float, help="minutes per campaign, instead of its own budget"
+    )
+    parser.add_argument(
+        "--seed", type=int, help="seed of the campaigns; by default a new one each time"
+    )
+    parser.add_argument(
+        "--list", action="store_true", help="list the campaigns and run nothing"
     )
     asked = parser.parse_args(arguments)
     try:

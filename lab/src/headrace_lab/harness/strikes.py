@@ -1,4 +1,4 @@
-"""Faults that are put on the effects of a life, and the deaths that end it."""
+"""Faults on the effects of a life, and the deaths that end it."""
 
 import errno
 from collections.abc import Iterator

@@ -1,10 +1,10 @@
 """The crash sweep of any machine: die at every storage effect of a life, in every way, recover.
 
-One script is played again and again. Each time it dies at another effect, before it, in the
-middle of its write or after it; then the power cut keeps another subset of what was not synced,
-or only the process dies. Then: recover (dying once more inside the recovery), compare with the
-history, live on, die, recover, compare again. Failing calls (EIO, ENOSPC, a sync that loses its
-data) are swept in the same way. What is swept is a `Sweep` of its machine.
+One script is played again and again. Each time it dies at another effect, before, during or
+after its write; then the power cut keeps another subset of the unsynced changes, or only the
+process dies. Then: recover (dying once more during recovery), compare with the history, live
+on, die, recover, compare again. Failing calls (EIO, ENOSPC, a sync that loses its data) are
+swept in the same way. The target is a `Sweep` of its machine.
 """
 
 from abc import ABC, abstractmethod

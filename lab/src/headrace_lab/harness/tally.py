@@ -1,4 +1,4 @@
-"""What a run of a harness came to: what was done, what came of it, and what went wrong."""
+"""The result of a harness run: what was done, its outcomes, and what went wrong."""
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field

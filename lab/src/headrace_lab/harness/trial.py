@@ -1,6 +1,6 @@
-"""A machine over the lives of many processes, each ended at some moment, and what came of it.
+"""A machine over the lives of many processes, each ended at some moment, and the outcome.
 
-What kills and power cuts share: who is started next, when it is ended, and what must hold
+The common part of kills and power cuts: what to start next, when to end it, and what must hold
 afterwards. The machine is a `Trial`.
 """
 

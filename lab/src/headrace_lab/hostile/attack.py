@@ -1,8 +1,9 @@
-"""Attack a real server at its port: it must refuse by name, stay up, and lose nothing.
+"""Attacks a real server at its port: it must refuse by name, stay up, and lose nothing.
 
 `python -m headrace_lab.hostile.attack [--strings N] [--frames N] [--bodies N] [--seed N]
-[--json]`. Noise, mutated frames, hostile Arrow bodies and a crowd of slow peers, while a good
-client appends and reads known rows. `--mutants` plants bugs in the server: each must be caught.
+[--json]`. Noise, mutated frames, hostile Arrow bodies and a crowd of slow peers, while a
+well-behaved client appends and reads known rows. `--mutants` plants bugs in the server: each
+must be caught.
 """
 
 import argparse

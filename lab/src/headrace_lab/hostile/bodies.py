@@ -1,7 +1,7 @@
-"""Bodies that nearly are a batch: Arrow messages changed where Arrow itself would be trusted.
+"""Bodies that are almost a batch: Arrow messages changed where Arrow itself would be trusted.
 
-Each goes out with a right CRC and a right checksum. The places of a message's numbers are found
-here by hand, apart from the code under test.
+Each is sent with a correct CRC and a correct checksum. The positions of the numbers in a
+message are located by hand here, independently of the code under test.
 """
 
 import struct

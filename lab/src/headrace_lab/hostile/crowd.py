@@ -1,4 +1,4 @@
-"""A crowd that is slow on purpose: many connections, a byte at a time, never a whole frame."""
+"""A deliberately slow crowd: many connections, a byte at a time, never a whole frame."""
 
 import secrets
 import threading

@@ -1,7 +1,7 @@
-"""Frames that nearly are the protocol: valid ones of every kind, changed in one place or more.
+"""Frames that are almost the protocol: valid ones of every kind, changed in one or more places.
 
-Those with a wrong CRC must go no further than the frame; those whose CRC was made right again
-reach the layers behind it. `must_fail` is said only where no reading of the bytes is a request.
+Those with a wrong CRC must go no further than the frame; those with a recomputed CRC reach the
+layers above. `must_fail` is set only where no reading of the bytes is a request.
 """
 
 import struct

@@ -1,4 +1,4 @@
-"""One connection to a server under attack: any bytes may go out, and every answer is read."""
+"""One connection to a server under attack: it sends any bytes and reads every answer."""
 
 import secrets
 import select

@@ -1,7 +1,7 @@
 """Planted bugs of a server, and the server that has one of them.
 
 `python -m headrace_lab.hostile.plants NAME serve …` is `headrace serve …` with the bug of that
-name. What is planted is replaced before any socket's module is loaded.
+name. The code is replaced before any socket's module is loaded.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""What mutated frames are aimed at: a topic of its own, and a valid frame of every message.
+"""The target of mutated frames: a topic of its own, and a valid frame of every message.
 
-Some of them are accepted, as they may be: they trim, purge and delete. So the topic is made
-anew from time to time, and everything that they made is taken away.
+Some mutated frames are rightly accepted: they trim, purge and delete. So the topic is recreated
+from time to time, and everything that they created is removed.
 """
 
 import secrets

@@ -1,4 +1,4 @@
-"""A real server process seen from outside: its port, its memory, its last words."""
+"""A real server process seen from outside: its port, its memory, its last output."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""The stages of an attack: what is sent, and how each answer is judged."""
+"""The stages of an attack: what is sent, and how each answer is checked."""
 
 import secrets
 import time

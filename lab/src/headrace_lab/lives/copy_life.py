@@ -1,12 +1,13 @@
-"""Lives of group 0 with the copy of its metadata: what was acknowledged comes back.
+"""Lives of group 0 with the copy of its metadata: everything acknowledged comes back.
 
-`python -m headrace_lab.lives.copy_life` changes metadata on a disk in memory, makes checkpoints
-beside changes, kills the process or cuts the power anywhere, and then hurts group 0 or its
-copy: the end of its journal, its middle, all of it, an older one instead. After each start:
+`python -m headrace_lab.lives.copy_life` changes metadata on a disk in memory, takes checkpoints
+alongside changes, kills the process or cuts the power anywhere, and then damages group 0 or its
+copy: the end of its journal, its middle, all of it, or an older one in its place. After each
+start:
 
     everything acknowledged is there, and the state is that of a replay of the log
-    the copy on disk comes to the same state
-    of a group that was healed, every old file lies beside the new one
+    the copy on disk leads to the same state
+    after a heal every old file lies next to the new one
     a start that refuses has changed nothing
 
 `sweep` does the same for every effect of a heal; `doubts` for what must not be healed.

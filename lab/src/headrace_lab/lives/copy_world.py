@@ -1,7 +1,7 @@
-"""Group 0 with the copy of its metadata on a disk in memory, and what may be done to it.
+"""Group 0 with the copy of its metadata on a disk in memory, and the operations on it.
 
-`CopyWorld` drives group 0 as a node's journal thread and loop do; `Known` is what is known
-outside the disk, and decides what a start must come to; `harm` is damage at rest.
+`CopyWorld` drives group 0 as a node's journal thread and loop do; `Known` is the knowledge
+outside the disk, which decides the required outcome of a start; `harm` is damage at rest.
 """
 
 from collections.abc import Callable

@@ -1,5 +1,5 @@
 # ruff: noqa: ANN401 -- a planted bug has the shape of what it replaces
-"""Planted bugs of metadata in doubt and of stamps; tests/node/test_doubt_plants.py sees all."""
+"""Planted bugs of metadata in doubt and stamps; tests/node/test_doubt_plants.py finds all."""
 
 from dataclasses import replace
 from typing import Any

@@ -1,11 +1,11 @@
-"""Lives of a group with a file of heads: no crash makes a head claim too much, or fall.
+"""Lives of a group with a file of heads: no crash makes a head claim too much, or go down.
 
 `python -m headrace_lab.lives.heads_life` drives a node's pump over a journal in memory.
 Requests, commit groups, their reports to the loop and writes of heads come in any order; writes
-of heads fail or are torn; the process dies or the power goes. After each death:
+of heads fail or are torn; the process dies or the power fails. After each death:
 
-    the file has at least what the last successful write said, also of a group that never runs
-    the group starts, with all that was acknowledged
+    the file has at least what the last successful write stored, even if a group never runs
+    the group starts, with everything that was acknowledged
     with its end damaged at or below its head, it refuses by name, and its head stays
 """
 

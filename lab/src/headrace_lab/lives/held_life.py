@@ -1,15 +1,15 @@
-"""A group 0 that is held, and opened as an operator decides, with a fault at every effect.
+"""A held group 0, opened by an operator's decision, with a fault at every effect.
 
-`python -m headrace_lab.lives.held_life` changes metadata on a disk in memory, hurts group 0 and
-its copy so that no start recovers or heals it, and has what was lost adopted. Every effect of
-that is struck, the process dies in every way, and the next start must find
+`python -m headrace_lab.lives.held_life` changes metadata on a disk in memory, damages group 0
+and its copy so that no start can recover or heal it, and then adopts what was lost. Every
+effect of that is struck, the process dies in every way, and the next start must find
 
     the same doubt   the old group, the copy and heads as they were, and the same metadata; or
-    all adopted      every life that shards have, and every old file beside the new group,
+    all adopted      every life that shards have, and every old file next to the new group,
 
-and, whatever it finds, the decision comes to the same in the end: the log goes on, its copy and
-heads follow, and it heals as any other. No head, copy or entry ever has another checksum at an
-op that the old log had. `resumes` strikes the start that gives a whole new group its name.
+and in either case the decision finally has the same result: the log continues, its copy and
+heads follow, and it heals like any other. No head, copy or entry ever has another checksum at
+an op that the old log had. `resumes` strikes the start that gives a whole new group its name.
 
 A power cut keeps or loses a rename of a directory as a whole, as journaling file systems do.
 """

@@ -1,9 +1,9 @@
-"""Holds a node to what its producers were told, through the public client.
+"""Holds a node to the answers that its producers got, through the public client.
 
-Every acknowledged row is there once, at the offsets that were told. What is there beside them
-was tried, is exactly what its source sends, and is whole; nothing is there twice. Published
-transactions are whole, dropped ones never show. Offsets are dense, cursors lie between what was
-committed and the end, and each writer's versions lie in their order.
+Every acknowledged row is there once, at the reported offsets. Any other row was tried, is
+exactly what its source sends, and is whole; nothing is duplicated. Published transactions are
+whole, dropped ones never show. Offsets are dense, cursors lie between what was committed and
+the end, and each writer's versions are in order.
 """
 
 from collections import Counter, defaultdict

@@ -1,7 +1,7 @@
-"""What those who use a node share: how they connect and try, and which errors they expect.
+"""The common part of a node's clients: how they connect and retry, which errors they expect.
 
-Whatever says that it did not happen, or that it may have happened, is expected while a node is
-being killed; anything else is a problem.
+While a node is being killed, any error is expected that says that a request did not happen or
+may have happened; everything else is a problem.
 """
 
 import asyncio

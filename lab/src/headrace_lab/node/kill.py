@@ -1,11 +1,11 @@
-"""Kill a node with SIGKILL at random moments under producers, and hold it to their ledgers.
+"""Kills a node with SIGKILL at random moments under producers, and holds it to their ledgers.
 
 `python -m headrace_lab.node.kill [--kills 200] [--seed N] [--producers 8] [--json]`. A real
 `headrace serve` is killed at its start, in its recovery, between a topic and its first row, at
 checkpoints, under appends; now and then it is stopped with SIGTERM instead. Its producers,
-transactions and consumer groups live in a process of their own and reconnect by themselves.
-Every so many kills all rows are read and compared with what was told to them. Planted bugs run
-first and have to be caught.
+transactions and consumer groups live in a separate process and reconnect on their own. At
+intervals all rows are read and compared with the answers they got. Planted bugs run first and
+must be caught.
 """
 
 import sys

@@ -1,19 +1,19 @@
-"""What the producers of a node know: ledgers that the client keeps, and notes of their own.
+"""What the producers of a node know: ledgers kept by the client, and their own notes.
 
     ledgers/SOURCE.ledger      the client's: one line for each acknowledged append, synced
     ledgers/NAME.notes         lines of text, by one task each:
 
     tried SEQUENCE ROWS                      rows of this batch may show from now on
-    settled ROWS                             nothing is in flight; so many were told as appended
+    settled ROWS                             nothing is in flight; this many were acknowledged
     published SEQUENCE PARTITION:START:END…  a transaction, acknowledged
     dropped SEQUENCE                         discarded or abandoned: none of it may ever show
-    creating TOPIC                           it may be there from now on
-    created TOPIC REVISION                   it is there for ever
-    seen TOPIC PARTITION START END DIGEST    a consumer read these rows: there for ever, just so
+    creating TOPIC                           it may exist from now on
+    created TOPIC REVISION                   it exists permanently
+    seen TOPIC PARTITION START END DIGEST    a consumer read these rows: they stay exactly so
     committing TOPIC GROUP PARTITION NEXT    the cursor may be there from now on
     committed TOPIC GROUP PARTITION NEXT     and is there, or further
 
-What announces is written before it is tried; what acknowledges is written after, and synced.
+Announcements are written before the attempt; acknowledgements afterwards, and synced.
 """
 
 import os

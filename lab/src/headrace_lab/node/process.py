@@ -1,4 +1,4 @@
-"""A node and its producers seen from outside: start them, hear them, end them."""
+"""A node and its producers seen from outside: start them, read their output, end them."""
 
 import os
 import signal

@@ -4,7 +4,7 @@
     out    running | paused COUNTS | created TOPIC | problem TEXT | stopped
 
 Between `paused` and `go` nothing is in flight, so that an audit can tell what must be there.
-COUNTS is a JSON object: how often workers were told which error that a kill explains.
+COUNTS is a JSON object: how often workers got which error that a kill explains.
 """
 
 import asyncio

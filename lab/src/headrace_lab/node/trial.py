@@ -1,6 +1,6 @@
-"""A node over many lives, each ended at some moment, while its producers go on.
+"""A node over many lives, each ended at some moment, while its producers continue.
 
-Where the moments land is up to the machine, and is counted by what the node was at.
+Where the moments land depends on the machine, and is counted by what the node was doing.
 """
 
 import asyncio

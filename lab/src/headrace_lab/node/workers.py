@@ -1,6 +1,6 @@
-"""Those who use a node through the public client: they append, publish, consume, make topics.
+"""The clients of a node, through the public API: they append, publish, consume, create topics.
 
-Each has a connection, and notes of its own.
+Each has its own connection and notes.
 """
 
 import asyncio

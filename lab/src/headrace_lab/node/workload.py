@@ -1,9 +1,9 @@
-"""What producers write into a node, as a function of a seed: rows say themselves what they are.
+"""What producers write to a node, as a function of a seed: rows describe themselves.
 
-A source is a producer, a transactor or the first writer of a topic that was made on the way. It
-counts its batches from 1, and every row names source, batch, piece and place, so that whoever
-reads it can make the whole batch again and compare. A batch of a topic with a key is cut by
-partition; a transaction has pieces, each with a partition of its own.
+A source is a producer, a transactor or the first writer of a topic created on the way. It
+counts its batches from 1, and every row names source, batch, piece and place, so that any
+reader can rebuild the whole batch and compare. A batch of a topic with a key is split by
+partition; a transaction has pieces, each with its own partition.
 """
 
 import zlib

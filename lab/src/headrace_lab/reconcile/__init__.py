@@ -1,4 +1,4 @@
-"""Histories of reconcilers beside metadata that changes, also backwards.
+"""Histories of reconcilers next to metadata that changes, also backwards.
 
 Start at `histories`.
 """

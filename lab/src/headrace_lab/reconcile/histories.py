@@ -1,9 +1,9 @@
-"""Histories of a node's reconcilers: chance decides every step and every fault.
+"""Random histories of a node's reconcilers: chance decides every step and every fault.
 
 `python -m headrace_lab.reconcile.histories` plays them by the thousand. Topics come, change and
 go under few names and ids; proposals are dropped, deletes fail, wakes get lost, metadata lags,
-is gone or goes back to an earlier moment, the node dies anywhere. Then the faults stop, and all
-must become as metadata wants.
+is missing or goes back to an earlier moment, the node dies anywhere. Then the faults stop, and
+everything must converge to the metadata.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""One shard for the histories of reconcilers: a real machine, files that are only names."""
+"""One shard for the histories of reconcilers: a real machine whose files are only names."""
 
 from collections import deque
 from dataclasses import dataclass, field

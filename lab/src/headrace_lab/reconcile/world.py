@@ -1,8 +1,7 @@
 """A node without a disk or a network: real machines, reconcilers and router, and every fault.
 
-The world knows the truth, which is what the newest metadata says. What a reconciler or a
-request is shown may be older. Every step ends with a look at the promises; Broken says which
-one is not kept.
+The world knows the truth, which is the newest metadata. A reconciler or a request may see older
+metadata. Every step ends with a check of the invariants; Broken names the one that is violated.
 """
 
 from collections import Counter

@@ -1,4 +1,4 @@
-"""Ways to damage one file of a shard at rest, and what must come of each, as a table."""
+"""Ways to damage one file of a shard at rest, and the required outcome of each, as a table."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

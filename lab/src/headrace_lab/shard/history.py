@@ -1,4 +1,4 @@
-"""What one shard was told, what it answered, and what a reader must therefore find in it."""
+"""The requests to one shard, its answers, and what a reader must therefore find in it."""
 
 from dataclasses import dataclass, field
 from typing import Any, Self

@@ -1,9 +1,9 @@
 """The corruption matrix of a shard: `python -m headrace_lab.shard.matrix`.
 
-A segment, a carry file or the local part of a snapshot is damaged. What must come of it says
-`damage.py`: which rows raise a named error and which are read right, what is reported, what the
-scrub finds. Then the shard lives on through some checkpoints, and the file is put back: every
-row must be there.
+A segment, a carry file or the local part of a snapshot is damaged. `damage.py` gives the
+required outcome: which rows raise a named error and which are read correctly, what is reported,
+what the scrub finds. Then the shard lives on through some checkpoints, and the file is
+restored: every row must be there.
 """
 
 import sys

@@ -1,7 +1,7 @@
-"""What a shard was asked to do, in a user's words, and what must be in it then: the row oracle.
+"""The row oracle: the requests to a shard, in a user's terms, and the rows that it must hold.
 
-Written without the machine that it judges: a partition is a list of rows, and everything is
-found by looking at all of it.
+Written independently of the machine that it checks: a partition is a list of rows, and every
+lookup scans all of it.
 """
 
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""One life of a shard, through every kind of checkpoint and collection, told to a history."""
+"""One life of a shard, through every kind of checkpoint and collection, with its history."""
 
 import itertools
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""A shard of one replica, driven by hand: what tests, harnesses and benches need of a node."""
+"""A shard of one replica, driven by hand: a minimal node for tests, harnesses and benches."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

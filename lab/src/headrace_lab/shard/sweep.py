@@ -1,8 +1,8 @@
 """The crash sweep of a shard, through segments and carry files.
 
-`python -m headrace_lab.shard.sweep`: its life is in `script.py`, and how it is swept in
-`harness/sweep.py`. Every row is compared, what was answered is asked for again, and two
-checkpoints later nothing may lie about that no kept snapshot names.
+`python -m headrace_lab.shard.sweep`: its life is in `script.py`, the sweep in
+`harness/sweep.py`. Every row is compared, answered requests are repeated, and two checkpoints
+later no file may remain that no kept snapshot names.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What became of the rows, by the producers' ledgers and plain pyarrow, beside the proof.
+"""Compares the rows with the producers' ledgers by plain pyarrow, in addition to the proof.
 
 The table's files are found by replaying its log, entry by entry, and read by pyarrow; the copy
 is read as a topic. Each acknowledged row must be in both, once, as it was sent.

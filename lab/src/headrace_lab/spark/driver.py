@@ -1,19 +1,19 @@
-"""A driver that lives to be killed, in a process of its own: `python -m … SETTINGS`.
+"""A driver to be killed, in its own process: `python -m … SETTINGS`.
 
-It starts Spark, warms it up, says `warm`, and does what the words on its standard input say,
-each a JSON object with `word`:
+It starts Spark, warms it up, prints `warm`, and obeys the commands on its standard input, each
+a JSON object with `word`:
 
     job       fill a table by a pipeline and copy a topic by a streaming query, until `end`
-    halt      at this `step` of the pipeline's work: say `at`, and wait to be killed
-    sleep     the same, without the streaming query, and go on after `wake`
-    compact   put the table's files together after a round, even a few: say `compacted`
-    end       end the job once all rows are in the table and in the copy; say `done`
+    halt      at this `step` of the pipeline's work: print `at`, and wait to be killed
+    sleep     the same, without the streaming query, and continue after `wake`
+    compact   compact the table's files after a round, even a few: print `compacted`
+    end       end the job once all rows are in the table and in the copy; print `done`
 
-It says what happens, one JSON object a line. A query or a round that fails because one of its
-processes was killed is begun anew, as whoever runs Spark would do.
+It reports what happens, one JSON object per line. A query or a round that fails because one of
+its processes was killed is restarted, as an operator of Spark would do.
 
-Steps are those of a round, and two of a compaction: `new file`, before its commit, and
-`new version`, behind it.
+Steps are those of a round, and two of a compaction: `new file`, before its commit, and `new
+version`, after it.
 """
 
 import json

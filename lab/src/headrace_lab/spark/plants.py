@@ -1,9 +1,9 @@
 # ruff: noqa: ANN401 -- a planted bug has the shape of what it replaces
-"""Planted bugs that chaos must see, and the node that has one of them.
+"""Planted bugs that chaos must find, and the node that has one of them.
 
 `python -m headrace_lab.spark.plants NAME serve …` is `headrace serve …` with the bug in it.
-Bugs of drivers are planted by the process of the driver; one of a sink is a sink of another
-name. Each has the points whose kills show it.
+Bugs of drivers are planted by the driver's process; a bug of a sink is a sink of another name.
+Each lists the points whose kills reveal it.
 """
 
 import os

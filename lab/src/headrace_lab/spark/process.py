@@ -1,4 +1,4 @@
-"""Drivers of chaos seen from outside: their start, words for them, and their end."""
+"""Drivers of chaos seen from outside: start them, send them commands, end them."""
 
 import json
 import os

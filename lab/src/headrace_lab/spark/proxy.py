@@ -1,7 +1,7 @@
-"""A proxy between Spark and a node: it holds a request, or its answer, while somebody dies.
+"""A proxy between Spark and a node: it holds a request or its answer during a kill.
 
-It knows where frames end and what they ask for, and changes nothing. What came through is kept,
-so that a test can tell whether something was asked for again, and what the answer was.
+It knows frame boundaries and request types, and changes nothing. It records the traffic, so
+that a test can tell whether a request was repeated and how it was answered.
 """
 
 import socket

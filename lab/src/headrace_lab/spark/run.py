@@ -1,4 +1,4 @@
-"""Runs of chaos, one after another: strikes, the end of all work, and the comparison."""
+"""Runs chaos, one run after another: strikes, the end of all work, and the comparison."""
 
 import math
 import shutil
@@ -39,7 +39,7 @@ LOCAL_CONF: Final = {
 
 @dataclass(slots=True)
 class Run:
-    """What one run did and found."""
+    """The steps and findings of one run."""
 
     number: int
     points: Sequence[Point]
@@ -63,7 +63,7 @@ class Run:
 
 @dataclass(slots=True)
 class ChaosReport:
-    """All runs, and what was promised of them."""
+    """All runs, and what they were to show."""
 
     seed: int
     is_cluster: bool
@@ -87,26 +87,26 @@ class ChaosReport:
 
     @property
     def is_broken(self) -> bool:
-        """A row was lost, doubled, invented or changed."""
+        """A row was lost, duplicated, invented or changed."""
         return any(run.is_broken for run in self.runs)
 
     @property
     def missing(self) -> list[str]:
-        """What was promised and not shown."""
+        """What was promised but not shown."""
         found = [
-            f"{one}: landed {self.landed[one]} times, of {min(count, LANDED_MIN)} at least"
+            f"{one}: landed {self.landed[one]} times, expected {min(count, LANDED_MIN)} or more"
             for one, count in (self.planned | self.promised).items()
             if self.landed[one] < min(count, LANDED_MIN)
         ]
         found += [
-            f"{one}: landed {count}, and recovery seen {self.recovered[one]} times"
+            f"{one}: landed {count} times, recovery seen {self.recovered[one]} times"
             for one, count in self.landed.items()
             if self.recovered[one] < count
         ]
         found += [f"run {run.number}: {run.silence}" for run in self.runs if run.silence]
         if self.is_cluster:
             found += [
-                f"run {run.number}: {len(run.executors)} executors have read, of {EXECUTORS}"
+                f"run {run.number}: {len(run.executors)} of {EXECUTORS} executors read rows"
                 for run in self.runs
                 if len(run.executors) < EXECUTORS
             ]
@@ -139,7 +139,7 @@ class Chaos:
         node = Mutant("", "node", ((steps, "COMMAND", command_of(self._plant)),))
         with node.planted():
             if self._report.is_cluster:
-                self._tell("a Spark cluster starts: a master and two workers")
+                self._tell("starting a Spark cluster: a master and two workers")
                 with Cluster(self._directory / "cluster") as cluster:
                     self._all(plan, cluster.settings(), keep=keep)
             else:
@@ -177,11 +177,11 @@ class Chaos:
         watching = self._report.is_cluster
         with ChaosScene(tale, place, garage, is_watching=watching) as scene:
             try:
-                self._tell(f"run {run.number}: a driver begins")
+                self._tell(f"run {run.number}: starting a driver")
                 scene.begin(self._driver if self._driver and self._driver.is_alive else None)
                 scene.await_work()
                 self._strike_all(scene, run, garage)
-                self._tell(f"run {run.number}: all rows are brought to their ends")
+                self._tell(f"run {run.number}: waiting until table and copy have all rows")
                 scene.finish()
                 run.executors = scene.pair or tuple(scene.reading())
             except (Silent, HeadraceError) as error:

@@ -1,4 +1,4 @@
-"""One run of chaos: a node, producers, two proxies, and the driver that is alive just now."""
+"""One run of chaos: a node, producers, two proxies, and the current driver."""
 
 import signal
 import time

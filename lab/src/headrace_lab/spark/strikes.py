@@ -1,7 +1,8 @@
-"""Every crash point: how it is reached, who is killed there, and what shows the recovery.
+"""Every crash point: how to reach it, which process to kill, and what shows the recovery.
 
-A strike waits for its moment, kills with SIGKILL, and waits for the work to go on. `is_landed`
-says that the moment was met; `evidence` is what was seen of the recovery, empty if nothing was.
+A strike waits for its moment, kills with SIGKILL, and waits for the work to continue.
+`is_landed` means that the kill hit its moment; `evidence` describes the observed recovery,
+empty if none was.
 """
 
 import json

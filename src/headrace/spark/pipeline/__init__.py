@@ -1,1 +1,1 @@
-"""Brings a topic into a table, exactly once. Start at `pipeline`."""
+"""Loads a topic into a table, exactly once. Start at `pipeline`."""

@@ -1,6 +1,6 @@
-"""A pipeline as a file says it.
+"""The definition of a pipeline, as read from its TOML file.
 
-name = "orders"                      # of the pipeline; the table knows it by this
+name = "orders"                      # of the pipeline; recorded in the table
 topic = "shop/orders"
 address = "127.0.0.1:7654"           # or path = "./data"
 table = "./tables/orders"
@@ -8,8 +8,8 @@ sql = "select * from source"         # or transform = "clean.py", with transform
 lineage = true                       # keep _hr_partition and _hr_offset
 batch_rows = 1_000_000               # at most, in one commit
 batch_size = "1GiB"
-interval = "1s"                      # between looks for new rows
-file_size = "128MiB"                 # small files are put together up to it; "0" for never
+interval = "1s"                      # between polls for new rows
+file_size = "128MiB"                 # small files are compacted up to it; "0" disables that
 """
 
 import re
@@ -24,22 +24,22 @@ from headrace.model.namespace import NAME_SIZE_MAX, is_name
 from headrace.model.units import parse_duration, parse_size
 from headrace.spark.pipeline.driver_reports import group_of
 
-SOURCE: Final = "source"  # what SQL calls the rows
-_URL: Final = re.compile(r"([A-Za-z][\w+.-]+):/+(.*)")  # scheme, and what comes behind it
+SOURCE: Final = "source"  # the name of the rows in SQL
+_URL: Final = re.compile(r"([A-Za-z][\w+.-]+):/+(.*)")  # scheme, and the rest
 _PATHS: Final = ("table", "path", "transform", "token_file")
 
-_KINDS: Final[dict[str, type]] = {"lineage": bool, "batch_rows": int}  # others are text
+_KINDS: Final[dict[str, type]] = {"lineage": bool, "batch_rows": int}  # others are strings
 _LEAST: Final = {
-    "batch_size": "64KiB",  # a commit of less is mostly overhead
-    "interval": "100ms",  # a look takes about as long, and asks the node and the table
+    "batch_size": "64KiB",  # a smaller commit is mostly overhead
+    "interval": "100ms",  # a poll of node and table takes about as long
     "file_size": "0",
 }
-_SAID: Final[dict[type, str]] = {bool: "true or false", int: "a whole number", str: "a text"}
+_SAID: Final[dict[type, str]] = {bool: "true or false", int: "an integer", str: "a string"}
 
 
 @dataclass(frozen=True, slots=True)
 class Definition:
-    """What a pipeline reads, does and writes."""
+    """The settings of a pipeline: what it reads, does and writes."""
 
     name: str
     topic: str
@@ -61,7 +61,7 @@ class Definition:
 
     @property
     def file_size_max(self) -> int:
-        """What small files are put together up to; 0 for never."""
+        """The size up to which small files are compacted; 0 disables that."""
         return parse_size(self.file_size)
 
     @property
@@ -70,43 +70,45 @@ class Definition:
 
     @property
     def transform_key(self) -> str:
-        """The setting that says what is made of the rows."""
+        """The name of the setting that transforms the rows."""
         return "transform" if self.transform else "sql"
 
     @property
     def options(self) -> dict[str, str]:
-        """What the source is told."""
+        """The options of the source."""
         found = {"topic": self.topic, "address": self.address, "path": self.path}
         found["tokenFile"] = self.token_file
         return {key: value for key, value in found.items() if value}
 
 
 def load(path: Path) -> Definition:
-    """Read a definition, whose paths begin at its own directory. BadConfig names flaws."""
+    """Read a definition; paths are relative to its directory. Raises BadConfig."""
     try:
         found = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise BadConfig("", f"{path} cannot be read: {error.strerror}") from error
+        raise BadConfig("", f"cannot read {path}: {error.strerror}") from error
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise BadConfig("", f"{path} is no TOML: {error}") from error
+        raise BadConfig("", f"{path} is not valid TOML: {error}") from error
     return define(found, path.parent, str(path))
 
 
 def define(found: dict[str, Any], root: Path, source: str = "") -> Definition:
-    """Check what a definition says."""
+    """Check a definition and return it."""
     known = {each.name: each for each in fields(Definition)}
     for key, value in found.items():
         if key not in known:
             near = get_close_matches(key, known, 1)
-            hint = f"Is it {near[0]}?" if near else f"There are {', '.join(known)}"
-            raise BadConfig(key, "is no setting of a pipeline", source=source, hint=hint)
+            hint = f"Did you mean {near[0]}?" if near else f"Valid settings: {', '.join(known)}"
+            raise BadConfig(
+                key, "is not a valid setting of a pipeline", source=source, hint=hint
+            )
         wanted = _KINDS.get(key, str)
         if type(value) is not wanted:
-            flaw = f"is {value!r}, expected {_SAID[wanted]}"
+            flaw = f"must be {_SAID[wanted]}, got {value!r}"
             raise BadConfig(key, flaw, source=source)
     for key in ("name", "topic", "table"):
         if not found.get(key):
-            raise BadConfig(key, "is not said", source=source, hint=f'Add {key} = "…"')
+            raise BadConfig(key, "is required", source=source, hint=f'Add {key} = "…"')
     _refuse_urls(found, source)
     made = Definition(**_rooted(found, root))
     _check(made, source)
@@ -114,22 +116,22 @@ def define(found: dict[str, Any], root: Path, source: str = "") -> Definition:
 
 
 def refuse_missing(definition: Definition) -> None:
-    """Look that the transform is there. Only who runs a pipeline needs it."""
+    """Check that the transform's file exists. Only a run of the pipeline needs it."""
     if definition.transform and not Path(definition.transform).is_file():
         raise BadConfig(
             "transform",
-            f"{definition.transform} is not there, or no file",
-            hint="Name a Python file with transform(df), from the pipeline's own directory on",
+            f"{definition.transform} does not exist or is not a file",
+            hint="Give a Python file with transform(df), relative to the pipeline's directory",
         )
 
 
 def _refuse_urls(found: dict[str, Any], source: str) -> None:
-    """A URL would become a directory of that name, below the file's own."""
+    """Refuse URLs: each would become a subdirectory of that name next to the file."""
     for key in _PATHS:
         url = _URL.fullmatch(found.get(key, ""))
         if url is not None:
             path = f"/{url[2]}" if url[1] == "file" else f"./{key}"
-            flaw = f"{found[key]!r} is a URL, and a local path is needed"
+            flaw = f"{found[key]!r} is a URL, but a local path is required"
             raise BadConfig(key, flaw, source=source, hint=f'Give a path: {key} = "{path}"')
 
 
@@ -141,14 +143,15 @@ def _rooted(found: dict[str, Any], root: Path) -> dict[str, Any]:
 def _check(made: Definition, source: str) -> None:
     if not is_name(group_of(made.name)) or not is_name(made.name):
         most = NAME_SIZE_MAX - len(group_of(""))
-        hint = f"Letters, digits, dots, dashes and underscores, at most {most}"
-        raise BadConfig("name", f"{made.name!r} is no name", source=source, hint=hint)
+        hint = f"Use letters, digits, dots, dashes and underscores, at most {most}"
+        raise BadConfig("name", f"{made.name!r} is not a valid name", source=source, hint=hint)
     if bool(made.address) == bool(made.path):
-        raise BadConfig("address", "say either address or path", source=source)
+        raise BadConfig("address", "set either address or path", source=source)
     if made.sql and made.transform:
-        raise BadConfig("sql", "and transform are both said", source=source, hint="Use one")
+        flaw = "cannot be combined with transform"
+        raise BadConfig("sql", flaw, source=source, hint="Set only one of them")
     if made.batch_rows <= 0:
-        raise BadConfig("batch_rows", f"is {made.batch_rows}, not above 0", source=source)
+        raise BadConfig("batch_rows", f"must be above 0, got {made.batch_rows}", source=source)
     for key, least in _LEAST.items():
         said = getattr(made, key)
         try:
@@ -157,8 +160,10 @@ def _check(made: Definition, source: str) -> None:
             flaw = Exception.__str__(error)
             raise BadConfig(key, flaw, source=source, hint=error.hint) from None
         if not is_enough:
-            hint = f'Give {key} = "{least}", or more'
-            raise BadConfig(key, f"is {said!r}, below {least}", source=source, hint=hint)
+            hint = f'Set {key} = "{least}" or more'
+            raise BadConfig(
+                key, f"must be at least {least}, got {said!r}", source=source, hint=hint
+            )
 
 
 def _amount(key: str, said: str) -> int:

@@ -1,11 +1,11 @@
-"""What pipelines tell the log about themselves, and what they are asked: rows of one topic.
+"""Status reports of pipelines and requests to stop them, as rows of one topic.
 
-    report := a driver is alive, or ended, and what it has done
+    report := a driver is alive or has ended, and what it has done
     stop   := a driver is asked to end after its current batch
 
-The topic is `headrace/pipelines`. It needs nothing that a log does not have: reports are
-durable, come from any machine, and `headrace read headrace/pipelines` shows how a pipeline did.
-They are for people and monitors. Where a pipeline goes on is in its table, and nowhere else.
+The topic is `headrace/pipelines`, an ordinary topic: reports are durable, come from any
+machine, and `headrace read headrace/pipelines` shows a pipeline's history. They are for people
+and monitors. The position of a pipeline is in its table and nowhere else.
 """
 
 from collections.abc import Iterable, Mapping
@@ -22,11 +22,11 @@ from headrace.errors import BadRequest, TopicExists, TopicUnknown
 
 NAME: Final = "headrace/pipelines"
 KEPT: Final = "7d"
-KEPT_SIZE: Final = "256MiB"  # of batches of one row: about 200,000 reports
-TEXT_SIZE_MAX: Final = 1_000  # letters of a text in a report; what is longer is cut
-WINDOW: Final = 5_000  # rows that are read at a time, from the newest back
-SILENT_SECONDS: Final = 60.0  # four reports did not come: the driver is gone, or cut off
-_GROUP: Final = "pipeline."  # and the name: the consumer group that holds rows
+KEPT_SIZE: Final = "256MiB"  # about 200,000 reports, in batches of one row
+TEXT_SIZE_MAX: Final = 1_000  # characters of a text in a report; longer ones are truncated
+WINDOW: Final = 5_000  # rows read at a time, from the newest backwards
+SILENT_SECONDS: Final = 60.0  # four missing reports: the driver is dead or disconnected
+_GROUP: Final = "pipeline."  # plus the name: the consumer group that holds rows
 
 _REPORT: Final = "report"
 _STOP: Final = "stop"
@@ -51,17 +51,17 @@ SCHEMA: Final = pa.schema(
 
 
 class DriverState(StrEnum):
-    """How a pipeline is."""
+    """The state of a driver."""
 
     RUNNING = "running"
     STOPPED = "stopped"
     FAILED = "failed"
-    SILENT = "silent"  # never reported: it is what no report means
+    SILENT = "silent"  # never reported, but inferred from missing reports
 
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What one driver told last."""
+    """The newest report of one driver."""
 
     pipeline: str
     topic: str
@@ -69,16 +69,16 @@ class Report:
     state: DriverState
     table: str
     version: int | None = None  # of the table, after the newest commit of this driver
-    rows: int = 0  # that this driver has brought
+    rows: int = 0  # loaded by this driver
     rows_per_second: float = 0.0
     committed_at: datetime | None = None
     host: str = ""
     pid: int = 0
     note: str = ""  # why it failed
-    reported_at: datetime | None = None  # when the log had it
+    reported_at: datetime | None = None  # when the log got it
 
     def at(self, now: datetime) -> "Report":
-        """Return the same as it is to be taken now: who says nothing for long is silent."""
+        """Return the report as of `now`: a running driver without news counts as silent."""
         assert self.reported_at is not None
         is_late = now - self.reported_at > timedelta(seconds=SILENT_SECONDS)
         if self.state != DriverState.RUNNING or not is_late:
@@ -92,7 +92,7 @@ def group_of(pipeline: str) -> str:
 
 
 def pipeline_of(group: str) -> str | None:
-    """Return the pipeline whose consumer group this is, if it is one's."""
+    """Return the pipeline of a consumer group; None if it is not a pipeline's."""
     return group.removeprefix(_GROUP) if group.startswith(_GROUP) else None
 
 
@@ -108,17 +108,17 @@ def find(log: "headrace.Log") -> "headrace.Topic | None":
         if one.name not in topic.schema.names or topic.schema.field(one.name).type != one.type
     ]
     if missing or topic.partitions != 1:
-        count = f"has {topic.partitions} partitions, and reports go to one"
-        what = f"has no column {missing[0]!r} as reports do" if missing else count
+        count = f"has {topic.partitions} partitions, but reports need exactly one"
+        what = f"has no column {missing[0]!r} of the type of reports" if missing else count
         raise BadRequest(
-            f"topic {NAME} {what}: it was not made by a pipeline",
-            hint=f"Delete it to have reports: headrace topic delete {NAME}",
+            f"topic {NAME} {what}: it was not created by a pipeline",
+            hint=f"Delete it to enable reports: headrace topic delete {NAME}",
         )
     return topic
 
 
 def make(log: "headrace.Log") -> "headrace.Topic":
-    """Return the topic of reports, made if need be."""
+    """Return the topic of reports, creating it if needed."""
     found = find(log)
     if found is None:
         with suppress(TopicExists):  # another driver was faster
@@ -147,7 +147,7 @@ def end_of(topic: "headrace.Topic") -> int:
 
 
 def is_asked(topic: "headrace.Topic", run: str, start: int, end: int) -> bool:
-    """Tell whether a driver is asked to stop in rows `start` to before `end`."""
+    """Whether rows `start` up to but not including `end` ask a driver to stop."""
     start = max(start, topic.bounds()[0].first)
     if start >= end:
         return False
@@ -156,10 +156,10 @@ def is_asked(topic: "headrace.Topic", run: str, start: int, end: int) -> bool:
 
 
 def newest(log: "headrace.Log", wanted: Iterable[tuple[str, str]] = ()) -> list[Report]:
-    """Return the newest report of each driver, the newest first, as it is to be taken now.
+    """Return the newest report of each driver as of now, newest first.
 
-    All that were there in the last rows are found; of those `wanted`, which are pipelines and
-    their topics, also what is as old as anything retained.
+    Finds all drivers in the last `WINDOW` rows. For the `wanted` pairs of pipeline and topic it
+    searches back through all retained rows.
     """
     topic = find(log)
     if topic is None:
@@ -178,7 +178,7 @@ def newest(log: "headrace.Log", wanted: Iterable[tuple[str, str]] = ()) -> list[
 
 
 def summed_up(reports: Iterable[Report]) -> dict[tuple[str, str], Report]:
-    """Return one report for each pipeline and topic: of a driver that runs, or the newest."""
+    """Return one report per pipeline and topic: of a running driver, or else the newest."""
     found: dict[tuple[str, str], Report] = {}
     for report in reports:
         known = found.setdefault((report.pipeline, report.topic), report)
@@ -196,7 +196,7 @@ def _append(topic: "headrace.Topic", row: Mapping[str, Any]) -> None:
 
 
 def _report_of(row: Mapping[str, Any]) -> Report | None:
-    """Return what a row tells; None for other rows, and for those that nobody can take."""
+    """Parse a row; None for rows that are not, or not valid, reports."""
     texts = ("pipeline", "topic", "run", "table")
     if row["kind"] != _REPORT or not all(row[name] for name in texts):
         return None

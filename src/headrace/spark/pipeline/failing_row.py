@@ -1,8 +1,8 @@
-"""Which row of a batch does a transform fail on? Asked by halves, since Spark does not say.
+"""Finds the row on which a transform fails by bisection, since Spark does not name it.
 
-A task ends at the first row that a cast refuses, or that a function of the user raises at, and
-its error has no offset. So smaller and smaller ranges are tried until one row is left, which
-takes about as long as reading the batch once more.
+A task ends at the first row that a cast rejects or a user's function fails on, and its error
+has no offset. So the range is halved until one row is left, which takes about as long as
+reading the batch once more.
 """
 
 from collections.abc import Callable, Mapping
@@ -11,7 +11,7 @@ Ranges = Mapping[int, tuple[int, int]]  # by partition: start, end
 
 
 def failing_row(ranges: Ranges, fails: Callable[[Ranges], bool]) -> tuple[int, int] | None:
-    """Return partition and offset of a row that fails by itself. None: no such row is found."""
+    """Return partition and offset of a row that fails on its own, or None."""
     for number, (start, end) in sorted(ranges.items()):
         if start < end and fails({number: (start, end)}):
             return _within(number, start, end, fails)

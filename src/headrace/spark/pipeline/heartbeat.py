@@ -1,7 +1,7 @@
-"""Tells the log how a driver of a pipeline is doing, and hears whether it shall stop.
+"""Reports the state of a pipeline driver to the log and listens for requests to stop it.
 
-A thread of its own reports: a long batch is no silence. Nothing here fails a pipeline. What
-could not be told is told with the next report, and `flaw` says why.
+It reports from its own thread, so a long batch does not look silent. Nothing here fails a
+pipeline: after a failed report `flaw` says why, and the next report has everything.
 """
 
 import os
@@ -21,15 +21,15 @@ from headrace.errors import HeadraceError
 from headrace.spark.pipeline import driver_reports
 from headrace.spark.pipeline.driver_reports import DriverState, Report
 
-EVERY_SECONDS: Final = 15.0  # a report, if nothing has happened
-NEWS_SECONDS: Final = 5.0  # if something has
+EVERY_SECONDS: Final = 15.0  # between reports without news
+NEWS_SECONDS: Final = 5.0  # between reports with news
 TICK_SECONDS: Final = 1.0
-RATE_SECONDS: Final = 60.0  # rows a second are counted over
+RATE_SECONDS: Final = 60.0  # the window of the rate
 ASKED: Final = "asked to stop"
 
 
 class PipelineHeartbeat:
-    """One for a driver, for as long as it runs: `with Reporter(…) as reporter`."""
+    """The heartbeat of one driver while it runs: `with PipelineHeartbeat(…) as heartbeat`."""
 
     def __init__(
         self, connect: Callable[[], "headrace.Log"], pipeline: str, topic: str, table: str
@@ -45,11 +45,11 @@ class PipelineHeartbeat:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
-        self.flaw = ""  # why the last report could not be told
+        self.flaw = ""  # why the last report failed
         self.asked = threading.Event()  # to stop after the current batch
         self._topic: headrace.Topic | None = None
-        self._created = 0  # the topic's life
-        self._seen = 0  # rows of the topic before this ask nothing of us
+        self._created = 0  # the life of the topic
+        self._seen = 0  # the topic is read up to here
         self._lock = threading.Lock()
         self._is_over = threading.Event()
         self._has_news = False
@@ -64,7 +64,7 @@ class PipelineHeartbeat:
 
     def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._is_over.set()
-        self._thread.join()  # at most one request, whose time is limited
+        self._thread.join()  # waits for at most one request, which has a timeout
         is_failure = isinstance(error, Exception)  # Ctrl-C is not, nor a closed generator
         state = DriverState.FAILED if is_failure else DriverState.STOPPED
         note = _first_line(error) if is_failure else ""
@@ -74,7 +74,7 @@ class PipelineHeartbeat:
             self._log.close()
 
     def done(self, version: int, row_count: int) -> None:
-        """Note a batch that is in the table."""
+        """Record a committed batch."""
         with self._lock:
             self._done.append((time.monotonic(), row_count))
             rows = self._report.rows + row_count
@@ -90,7 +90,7 @@ class PipelineHeartbeat:
                 self._tell()
 
     def _listen(self) -> None:
-        """Look whether somebody wants this driver to end, and say so in the next report."""
+        """Check for a request to stop, and acknowledge it with a report."""
         try:
             topic = self._found()
             end = driver_reports.end_of(topic)
@@ -117,9 +117,9 @@ class PipelineHeartbeat:
             self._topic, self.flaw = None, str(error)
 
     def _found(self) -> "headrace.Topic":
-        """Return the topic of reports. If somebody deletes it, it is made again.
+        """Return the topic of reports, recreating it if it was deleted.
 
-        Whoever asks us to stop has seen a report of ours, so older rows are of no interest.
+        A request to stop follows one of our reports, so older rows do not matter.
         """
         if self._log is None:
             self._log = self._connect()
@@ -131,7 +131,7 @@ class PipelineHeartbeat:
         return self._topic
 
     def _rate(self) -> float:
-        """Return the rows a second of the last minute, or of as much of it as there was."""
+        """Return the rows per second over the last minute, or since a later start."""
         now = time.monotonic()
         while self._done and self._done[0][0] < now - RATE_SECONDS:
             self._done.popleft()

@@ -1,20 +1,20 @@
-"""From a topic into a Delta table, exactly once, with the table as the only checkpoint.
+"""Loads a topic into a Delta table, exactly once, with the table as the only checkpoint.
 
-One round, and what is there after a crash behind each step:
+The steps of a round, and what a crash after each one leaves:
 
-    look       the table's record: where each partition goes on
-    hold       the rows from there on, before the first round: no retention takes them
-    choose     a range: limits, and no schema version crossed
-    write      files by executors, synced          files that are in no commit: cleaned up later
-    commit     files and new ends, or neither      the rows are there, once; the round is over.
-               Again, with the same files, if      Before: files that are in no commit
-               others alone were faster
-    tell       the cursor of the pipeline's group  the next round tells it again
+    look       the table's record: where each partition resumes
+    hold       the rows from there on, before the first round: retention keeps them
+    choose     a range within the limits, which does not cross a schema version
+    write      files by executors, synced          uncommitted files: cleaned up later
+    commit     files and new ends, atomically;     the rows are in, once; the round is over.
+               retried with the same files if      Before: uncommitted files
+               only other writers were faster
+    tell       the cursor of the pipeline's group  the next round stores it again
 
-Meanwhile a `Reporter` tells the log that the driver is alive, and hears whether it shall stop.
-Decisions are made on offsets, never on a round's number: a second driver loses the race at the
-commit, looks again, and goes on behind the rows of the first. Beside other writers of the table
-it makes the same commit again (`races.py`).
+Meanwhile a `PipelineHeartbeat` reports that the driver is alive and listens for requests to
+stop. Decisions depend on offsets, never on a round's number: a second driver loses the race at
+the commit, reads the table again, and resumes after the rows of the first. Against other
+writers of the table it retries the same commit (`commit_races.py`).
 """
 
 import json
@@ -65,22 +65,22 @@ if TYPE_CHECKING:
 
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
-TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
-# After rounds for nothing, each of which leaves files behind. Two in a row without a wait: they
-# are no sign that others go on being faster.
+TIMEOUT: Final = "120s"  # of one request to the log: a node may restart meanwhile
+# After lost rounds, each of which leaves files behind. The first two in a row do not wait: they
+# do not mean that other writers will stay faster.
 PAUSES: Final = ExponentialBackoff(0.1, 30.0, free=2)
-REPORT_TIMEOUT: Final = "5s"  # of one report: who presses Ctrl-C does not wait for a node
+REPORT_TIMEOUT: Final = "5s"  # of one report: Ctrl-C must not wait for a node
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
 
 class TableBehind(BadRequest):
-    """Rows that the table needs are gone from the log."""
+    """The log has trimmed rows that the table still needs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one round did."""
+    """The result of one round."""
 
     version: int  # of the table, after it
     row_count: int  # read from the log
@@ -89,26 +89,26 @@ class Round:
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     seconds: float
-    lag: int  # rows of the log behind the new ends
+    lag: int  # rows of the log after the new ends
 
 
 @dataclass(slots=True)
 class Pipeline:
-    """One driver of one pipeline. Others may run at the same time."""
+    """One driver of one pipeline. Several may run at the same time."""
 
     spark: "SparkSession"
     definition: Definition
     desk: TopicSource
     transform: Transform
     lost: int = (
-        0  # rounds for nothing: another committed first, or the schema changed meanwhile
+        0  # lost rounds: another driver committed first, or the schema changed meanwhile
     )
-    seen: pa.Schema | None = None  # what the table was made to fit: the columns of the round
-    told: Mapping[int, int] | None = None  # where the pipeline's group is, as far as we know
-    unlooked: int = FILES_MIN  # files since a look for small ones; at first, who knows
-    watch: Watch = field(default_factory=Watch)  # for who restores the table
-    compacted: int = 0  # small files in whose place others came
-    flaw: str = ""  # why the log does not know how this driver is doing
+    seen: pa.Schema | None = None  # the columns of the round, which the table was widened to
+    told: Mapping[int, int] | None = None  # the cursor of the pipeline's group, if known
+    unlooked: int = FILES_MIN  # files since the last search for small ones; unknown at first
+    watch: Watch = field(default_factory=Watch)  # for restores of the table
+    compacted: int = 0  # small files that were replaced
+    flaw: str = ""  # why the last report of this driver failed
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
 
     @property
@@ -117,7 +117,7 @@ class Pipeline:
 
     @told_in_words()
     def round(self) -> Round | None:
-        """Bring the next rows into the table. None: there are none, or another was faster."""
+        """Load the next rows into the table. None: there are none, or the race was lost."""
         began = time.monotonic()
         self.desk.topic.refresh()
         record = self._look()
@@ -133,7 +133,7 @@ class Pipeline:
         self.on_step("before files")
         try:
             files = self._write(starts, ends)
-        except SchemaChanged:  # since the look: the next round makes the table fit before
+        except SchemaChanged:  # since the look: the next round widens the table first
             self.lost += 1
             return None
         self.on_step("after files")
@@ -155,7 +155,7 @@ class Pipeline:
         )
 
     def run(self, *, once: bool) -> Generator[Round]:
-        """Go on until somebody asks to stop, or until all that is there now is in the table."""
+        """Run rounds until asked to stop; with `once`, until all current rows are loaded."""
         until = {number: each.end for number, each in self.desk.bounds().items()}
         losses = 0  # in a row
         with self._reporter() as reporter:
@@ -180,7 +180,7 @@ class Pipeline:
                     reporter.asked.wait(self.definition.interval_seconds)
 
     def compact(self, files_min: int = FILES_MIN) -> int:
-        """Put small files together, if there are enough; return how many. Later, if it lost."""
+        """Compact small files if there are enough, and return how many; 0 after a lost race."""
         self.unlooked, file_size = 0, self.definition.file_size_max
         if not file_size:
             return 0
@@ -199,8 +199,8 @@ class Pipeline:
         )
 
     def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
-        """Return exactly these rows, as the transform makes them."""
-        # By address: the socket of a directory is not there while its node is away.
+        """Return exactly these rows, transformed."""
+        # By address: the socket in a directory does not exist while its node is down.
         found = replace(self.definition, address=self.desk.address, path="")
         reader = (
             self.spark.read.format("headrace")
@@ -220,7 +220,7 @@ class Pipeline:
             return made
 
     def schema(self) -> pa.Schema:
-        """Return the columns of the table, as the transform makes them."""
+        """Return the columns that the transform produces."""
         bounds = self.desk.bounds()
         none = {number: each.first for number, each in bounds.items()}
         frame = self.rows(none, none)
@@ -228,15 +228,15 @@ class Pipeline:
         if self.definition.lineage and missing:
             raise BadConfig(
                 "lineage",
-                f"the transform leaves out {', '.join(sorted(missing))}",
-                hint=f"Select {PARTITION} and {OFFSET}, too, or set lineage = false",
+                f"the transform drops {', '.join(sorted(missing))}",
+                hint=f"Select {PARTITION} and {OFFSET} as well, or set lineage = false",
             )
         refuse_twins(frame.schema, self.definition.transform_key)
         return self._columns(frame)
 
     @told_in_words()
     def check(self) -> pa.Schema:
-        """Return the columns of the table; raise what would stop a run. Nothing is changed."""
+        """Return the columns of the table. Raises what would fail a run; changes nothing."""
         schema = self.schema()
         if is_made(self.definition.table):
             record = look(self.definition.table, self.source)
@@ -250,27 +250,27 @@ class Pipeline:
         return file_columns(frame.schema, self.definition.transform_key)
 
     def _look(self) -> Record | None:
-        """Return what the table says, which fits the rows then. None: another changes it."""
+        """Return the table's record, widening the table if needed. None: lost that race."""
         self.seen = self.schema()
         record = self._made(self.seen)
         new = new_columns(record.table, self.seen)
         return self._widen(record, new) if new.names else record
 
     def _widen(self, record: Record, new: pa.Schema) -> Record | None:
-        """Add columns. None: another was faster, maybe with the same."""
+        """Add columns. None: another writer was faster, perhaps with the same columns."""
         if not record.widen(new):
             return None
         return self._made(new)
 
     def _made(self, columns: pa.Schema) -> Record:
-        """Make the table, or look at the one that is there, whose rows are as it says."""
+        """Create the table or read the existing one, and check that it was not restored."""
         record = create(self.definition.table, self.source, columns)
         refuse_unkept(record.table, record.path)
         refuse_restored(record, self.watch)
         return record
 
     def _is_whole(self, record: Record) -> bool:
-        """Look after a lost race, as before each round, that nobody has restored the table."""
+        """Check after a lost race, as before each round, that the table was not restored."""
         refuse_restored(record, self.watch)
         return True
 
@@ -283,13 +283,13 @@ class Pipeline:
             if starts[number] > each.end:
                 raise TableAhead(
                     f"the table has rows of partition {number} up to {starts[number]}, "
-                    f"the log of {self.desk.topic.name} ends at {each.end}"
+                    f"but the log of {self.desk.topic.name} ends at {each.end}"
                 )
             if starts[number] < each.first:
                 raise TableBehind(
                     f"rows {starts[number]} to {each.first - 1} of partition {number} of "
-                    f"{self.desk.topic.name} are trimmed, and not in the table",
-                    hint="Go on without them, which the table records: headrace pipeline reset "
+                    f"{self.desk.topic.name} were trimmed before they reached the table",
+                    hint="Skip them; the table records that: headrace pipeline reset "
                     f"FILE --to '{_json({number: each.first})}'",
                 )
         ends = next_ends(
@@ -303,14 +303,14 @@ class Pipeline:
         if not schema.equals(self.seen):
             raise SchemaChanged(
                 f"the columns of {self.desk.topic.name} changed during a round",
-                hint="Go round again: nothing was written",
+                hint="Repeat the round: nothing was written",
             )
         try:
             return write_files(frame, schema, self.definition.table)
         except RoundFailed as error:
             if not error.is_of_rows:
                 raise
-            with unlogged(self.spark):  # what fails there is tried on purpose
+            with unlogged(self.spark):  # the failures here are provoked
                 found = failing_row({n: (starts[n], ends[n]) for n in starts}, self._fails)
             if found is None:
                 raise
@@ -319,7 +319,7 @@ class Pipeline:
             raise RoundFailed(text + Exception.__str__(error), hint=error.hint) from error
 
     def _fails(self, ranges: Ranges) -> bool:
-        """Tell whether the transform fails on these rows. Nothing is written."""
+        """Whether the transform fails on these rows. Nothing is written."""
         none = dict.fromkeys(self.desk.bounds(), 0)
         starts = none | {number: start for number, (start, _) in ranges.items()}
         ends = none | {number: end for number, (_, end) in ranges.items()}
@@ -331,9 +331,9 @@ class Pipeline:
         return False
 
     def _tell(self, places: Mapping[int, int]) -> None:
-        """Store where the pipeline is, and hold the rows from there on.
+        """Store the pipeline's position and hold the rows from there on.
 
-        The table is the truth about the place, so this may fail, and is done again.
+        The table is the truth about the position, so this may fail and is repeated.
         """
         try:
             self.desk.topic.store_cursors(group_of(self.definition.name), places, hold=True)
@@ -345,10 +345,10 @@ class Pipeline:
 
 @contextmanager
 def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
-    """Give a pipeline that is ready to run.
+    """Yield a pipeline that is ready to run.
 
-    One with SQL has a copy of the session to itself: the view that SQL reads is its own there,
-    whatever others that share the session call `source`.
+    With SQL it gets its own copy of the session, so that its view `source` cannot clash with
+    other users of the session.
     """
     desk = TopicSource(parse(definition.options), TIMEOUT)
     try:
@@ -366,10 +366,10 @@ def _transform(definition: Definition) -> Transform:
         try:
             found = runpy.run_path(definition.transform).get("transform")
         except SyntaxError as error:
-            flaw = f"{definition.transform} is no Python: {error}"
-            raise BadConfig("transform", flaw, hint="Mend it, and run it again") from error
+            flaw = f"{definition.transform} has a syntax error: {error}"
+            raise BadConfig("transform", flaw, hint="Fix it and rerun") from error
         if not callable(found):
-            flaw = f"{definition.transform} has no transform(df)"
+            flaw = f"{definition.transform} does not define transform(df)"
             raise BadConfig("transform", flaw, hint="Define a function transform(df) in it")
         return found  # type: ignore[no-any-return]
     if not definition.sql:
@@ -383,7 +383,7 @@ def _transform(definition: Definition) -> Transform:
 
 
 def _is_range(starts: Mapping[int, int], ends: Mapping[int, int]) -> Callable[[Any], bool]:
-    """Return what tells of a leaf of a plan whether it is the source, and reads this range."""
+    """Return a test whether a leaf of a plan is the source reading this range."""
     wanted = {"startingOffsets": _json(starts), "endingOffsets": _json(ends)}
 
     def is_range(leaf: Any) -> bool:  # noqa: ANN401 - an object of the JVM

@@ -1,11 +1,11 @@
-"""Does a transform keep a row a row? Its plan says so, before anything is read.
+"""Checks a transform's plan, before anything is read: each output row must come from one row.
 
-A pipeline runs its transform over one batch after the other, and a batch is whatever had come
-by then. An aggregate over it is one of a part, and another one after a restart. So each
-operation between the batch and the result must make each of its rows of one row. Operations on
-other tables may be any; joined with the batch, they look up. What runs in functions of the
-user, such as `mapInPandas`, no plan can tell; a table function that is given the batch as a
-table is refused, since that is what it is for.
+A pipeline runs its transform over one batch after another, and a batch is whatever has arrived
+by then. An aggregate over it covers an arbitrary part, and a different one after a restart. So
+each operation between the batch and the result must make each of its rows from one row.
+Operations on other tables are free; joined with the batch, they act as lookups. A plan does not
+show what user functions such as `mapInPandas` do; a table function that takes the batch as a
+table is refused, since combining rows is its purpose.
 """
 
 import re
@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from headrace.errors import BadConfig
 from headrace.spark.pipeline.definition import Definition
 
-# Catalyst's operations of which each row that comes out is made of one that went in.
+# Catalyst's operations whose output rows each come from one input row.
 _ALONE: Final = frozenset(
     {
         "CTERelationDef",
@@ -47,17 +47,17 @@ _ALONE: Final = frozenset(
         "WithCTE",
     }
 )
-# Joins that give each row of one side by itself, whatever other rows that side has.
+# Joins in which the result for a row of that side does not depend on the side's other rows.
 _LOOKS_UP_RIGHT: Final = ("INNER", "CROSS", "LEFT OUTER", "LEFT SEMI", "LEFT ANTI")
 _LOOKS_UP_LEFT: Final = ("INNER", "CROSS", "RIGHT OUTER")
-_NUMBERS: Final = re.compile(r"#\d+L?")  # by which Spark tells columns apart, and no reader
+_NUMBERS: Final = re.compile(r"#\d+L?")  # by which Spark tells columns apart; noise to a reader
 _ROW_NUMBER: Final = "monotonically_increasing_id"
 _SHOWN_FIELDS: Final = 10
 _ALL_FIELDS: Final = 2**31 - 1
 _SHOWN_MAX: Final = 160
 _HINT: Final = (
-    "Keep a row a row. Counts, windows and the like are for a streaming query, which "
-    "headrace.spark.table_writer brings into a table"
+    "Make each row from a single input row. For counts, windows and the like use a streaming "
+    "query, which headrace.spark.table_writer writes to a table"
 )
 
 # A node of a plan, which is an object of the JVM.
@@ -69,15 +69,15 @@ def refuse_mixing(
 ) -> None:
     """Raise BadConfig for a transform in which a row depends on other rows of its batch.
 
-    `is_batch` tells whether a leaf of the plan is the batch.
+    `is_batch` decides whether a leaf of the plan is the batch.
     """
     plan: Any = frame._jdf.queryExecution().analyzed()
     if not _Walk(definition, is_batch).reads(plan):
         raise BadConfig(
             definition.transform_key,
-            "its rows do not come from those of the batch, as far as its plan shows: "
+            "its rows do not come from those of the batch, according to its plan: "
             f"{_shown(plan)}",
-            hint="Make them of `source`, or of the frame that transform(df) is given, without "
+            hint="Make them from `source`, or from the frame passed to transform(df), without "
             "collecting it first",
         )
 
@@ -86,10 +86,10 @@ class _Walk:
     def __init__(self, definition: Definition, is_batch: Callable[[Node], bool]) -> None:
         self._definition = definition
         self._is_batch = is_batch
-        self._named: dict[int, bool] = {}  # by its id, whether a `with` reads the batch
+        self._named: dict[int, bool] = {}  # whether the CTE of this id reads the batch
 
     def reads(self, node: Node) -> bool:
-        """Tell whether something reads the batch. Raise BadConfig if it mixes its rows."""
+        """Whether a node reads the batch. Raises BadConfig if it mixes the batch's rows."""
         name = _name(node)
         for subquery in _each(node.subqueries()):
             if self.reads(subquery):
@@ -112,21 +112,23 @@ class _Walk:
             raise self._mixed(node, f"{_ROW_NUMBER}() numbers the rows of a batch")
         if name == "LateralJoin":
             for taking in filter(None, map(_table_function, _each(node.subqueries()))):
-                raise self._mixed(node, f"{taking} is given the rows of a batch as a table")
+                raise self._mixed(node, f"{taking} takes the rows of a batch as a table")
         elif name == "Join":
             kind = node.joinType().sql()
             if all(reading):
                 raise self._mixed(node, "it joins the batch with itself")
             if kind not in (_LOOKS_UP_RIGHT if reading[0] else _LOOKS_UP_LEFT):
-                raise self._mixed(node, f"{kind.lower()} gives rows of the other side")
+                raise self._mixed(node, f"{kind.lower()} adds rows of the other side")
         elif name == "Union":
             if not all(reading):
-                raise self._mixed(node, "rows of another table would come with each batch")
+                raise self._mixed(node, "rows of another table would be added to each batch")
         elif name not in _ALONE:
             raise self._mixed(node)
 
     def _mixed(self, node: Node, why: str = "") -> BadConfig:
-        flaw = "it makes a row depend on other rows of its batch, which is what came by then: "
+        flaw = (
+            "it makes a row depend on other rows of its batch, and batches have no fixed size: "
+        )
         where = _where(node)
         return BadConfig(
             self._definition.transform_key,
@@ -144,7 +146,7 @@ def _each(found: Any) -> list[Node]:  # noqa: ANN401 - a sequence of Scala's
 
 
 def _suspects(node: Node) -> list[Node]:
-    """Return the expressions of a node, if its text speaks of row numbers at all."""
+    """Return the expressions of a node if its text mentions row numbers at all."""
     is_named = _ROW_NUMBER in str(node.simpleString(_ALL_FIELDS))
     return _each(node.expressions()) if is_named else []
 
@@ -157,7 +159,7 @@ def _numbers_rows(expression: Node) -> bool:
 def _table_function(node: Node) -> str | None:
     """Return the user's table function that takes the other side of a lateral join as a table.
 
-    A lateral join further below has another side of its own.
+    Nested lateral joins are skipped: they have their own other side.
     """
     if _name(node) == "Generate" and _name(node.generator()) == "PythonUDTF":
         found = node.generator()
@@ -172,6 +174,6 @@ def _shown(node: Node) -> str:
 
 
 def _where(node: Node) -> str:
-    """Say in which line of SQL something is, if Spark knows."""
+    """Return the line of SQL of a node, if Spark knows it."""
     line = node.origin().line()
     return f", line {line.get()}" if line.isDefined() else ""

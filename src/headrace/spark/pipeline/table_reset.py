@@ -1,14 +1,14 @@
-"""A pipeline goes on elsewhere: forward past rows, or back over a table without its rows.
+"""Resets a pipeline: forward, skipping rows, or back, deleting its rows from the table.
 
-The table is the only checkpoint, so a reset is one conditional commit to it, which says what
-became of the rows in between:
+The table is the only checkpoint, so a reset is one conditional commit to it, which also records
+the rows in between:
 
-    forward     rows are left out, recorded as skipped; a proof counts them, and says so
-    truncate    the pipeline's rows leave the table in the same commit; it begins anew, and what
-                the log has before its new place is recorded as skipped
+    forward     rows are left out and recorded as skipped; a proof counts and reports them
+    truncate    the same commit deletes the pipeline's rows; it starts over, and rows of the log
+                before its new position are recorded as skipped
 
-To go back over a table that keeps its rows would bring them twice, and is refused. A table that
-was restored to an older version has not the rows that it records: only a truncation helps.
+Going back while the table keeps its rows would duplicate them, and is refused. A table that was
+restored to an older version lacks rows that it records: only a truncation helps.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,18 +33,18 @@ Places = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class ResetPlan:
-    """What a reset would do."""
+    """The effects of a reset."""
 
     before: Places  # the next row of each partition
     after: TablePlace
-    deleted: int = 0  # rows that leave the table
-    kept: int = 0  # rows of others, which stay
-    again: int = 0  # rows of the log that were brought, and will be once more
-    gone: int = 0  # rows of the log that were brought, and will not be
-    skipped: int = 0  # rows of the log that were not brought, and will not be
+    deleted: int = 0  # rows deleted from the table
+    kept: int = 0  # rows of other writers, which stay
+    again: int = 0  # rows of the log that were loaded and will be loaded again
+    gone: int = 0  # rows of the log that were loaded and will not be loaded again
+    skipped: int = 0  # rows of the log that were not loaded and will not be
     removed: tuple[Removed, ...] = ()
-    mixed: tuple[str, ...] = ()  # removed files with rows of others, which are written anew
-    is_restored: bool = False  # the table: its rows are not those that it records
+    mixed: tuple[str, ...] = ()  # removed files with rows of other writers, which are rewritten
+    is_restored: bool = False  # the table was, so its rows are not those that it records
 
     @property
     def changes(self) -> bool:
@@ -55,14 +55,14 @@ class ResetPlan:
 def planned(
     record: Record, bounds: "Mapping[int, headrace.Bounds]", places: Places, *, truncate: bool
 ) -> ResetPlan:
-    """Return what a reset to `places` would do. BadRequest if it is no place to go on from."""
+    """Plan a reset to `places`. Raises BadRequest if the pipeline cannot resume there."""
     refuse_unkept(record.table, record.path)
     before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
     for number, each in bounds.items():
         if not each.first <= places[number] <= each.end:
             raise BadRequest(
-                f"partition {number} has no offset {places[number]} to go on from",
-                hint=f"The log has {each.first} to {each.end} of it",
+                f"partition {number} cannot resume at offset {places[number]}",
+                hint=f"Give an offset from {each.first} to {each.end}",
             )
     if truncate:
         return _truncated(record, before, places, {n: each.first for n, each in bounds.items()})
@@ -72,7 +72,7 @@ def planned(
 
 
 def carry_out(record: Record, plan: ResetPlan) -> bool:
-    """Do it, all or nothing. False: somebody committed to the table since it was planned."""
+    """Carry out a plan, atomically. False: the table was committed to since the plan."""
     files = list(_rest(record, plan))
     return record.restart(files, plan.removed, plan.after)
 
@@ -81,8 +81,8 @@ def _forward(record: Record, before: Places, places: Places) -> ResetPlan:
     for number, place in places.items():
         if place < before[number]:
             raise BadRequest(
-                f"rows {place} to {before[number] - 1} of partition {number} are in the table, "
-                "and would be there twice",
+                f"rows {place} to {before[number] - 1} of partition {number} are already in "
+                "the table and would be duplicated",
                 hint="Add --truncate to delete the pipeline's rows in the same commit",
             )
     skips = {
@@ -94,7 +94,7 @@ def _forward(record: Record, before: Places, places: Places) -> ResetPlan:
 
 
 def _with(known: Sequence[tuple[int, int]], start: int, end: int) -> list[tuple[int, int]]:
-    """Add a range to those that were skipped. One that begins where the last ends widens it."""
+    """Add a range to the skipped ones, merging it with the last if they adjoin."""
     if start == end:
         return list(known)
     if known and known[-1][1] == start:
@@ -138,7 +138,7 @@ def _truncated(record: Record, before: Places, places: Places, firsts: Places) -
 
 
 def _files(record: Record, own: pc.Expression | None) -> Iterator[tuple[str, int, int, int]]:
-    """Give each file of the table: its path, its size, rows of ours, rows of others."""
+    """Yield each file of the table: path, size, rows of ours, rows of other writers."""
     for each in pa.table(record.table.get_add_actions(flatten=True)).to_pylist():
         rows = _rows(record, each["path"])
         row_count = rows.count_rows()
@@ -147,13 +147,13 @@ def _files(record: Record, own: pc.Expression | None) -> Iterator[tuple[str, int
 
 
 def _own(record: Record, *, is_restored: bool) -> pc.Expression | None:
-    """Return which rows are the pipeline's; None where no row says, and all are taken so."""
+    """Return a filter for the pipeline's rows; None without lineage: then all count as its."""
     schema = pa.schema(record.table.schema().to_arrow())
     if not {PARTITION, OFFSET} <= set(schema.names):
         return None
     placed = pc.field(PARTITION).is_valid() & pc.field(OFFSET).is_valid()
     if is_restored:
-        return placed  # it may have rows from before a reset, which it does not record
+        return placed  # includes rows from before a reset, which it does not record
     found = pc.scalar(False)
     for number in record.ends:
         for start, end in record.ranges(number):
@@ -169,7 +169,7 @@ def _rows(record: Record, path: str) -> Any:  # noqa: ANN401 - a dataset, untype
 
 
 def _rest(record: Record, plan: ResetPlan) -> Iterator[DataFile]:
-    """Write what others have in files that go, and give the new files."""
+    """Rewrite other writers' rows of the removed files, and yield the new files."""
     own = _own(record, is_restored=plan.is_restored)
     root = local_path(record.table.table_uri)
     schema = pa.schema(record.table.schema().to_arrow())

@@ -1,17 +1,17 @@
-"""Does the table hold what the log holds? Told row by row, or not claimed.
+"""Proves row by row that a table holds what its log holds, or claims nothing.
 
-The table is read by its file list and plain Parquet, not by the code that wrote it. Each row
-has its place in the log beside it (`_hr_partition`, `_hr_offset`), so every offset of the
-recorded ranges must be there once, and every column that both have must be equal. Rows that the
-log has trimmed are counted as not compared. Rows that a reset has skipped are counted, too: log
-and table are not equal then, and that is nobody's error. Rows that the table records behind the
-log's end are foreign: the log was put back from an old copy, or it is another one. A column
-that both have with different types is not compared: it is named, and nothing is claimed.
+The table is read by its file list and plain Parquet, not with the code that wrote it. Each row
+carries its position in the log (`_hr_partition`, `_hr_offset`), so every offset of the recorded
+ranges must occur once, and every column that both have must be equal. Rows that the log has
+trimmed count as not compared. Rows skipped by a reset are counted, too: log and table differ
+then, which is not an error. Rows that the table records beyond the end of the log are foreign:
+the log was restored from an old copy, or it is a different log. A column that both have with
+different types is not compared: it is named, and nothing is claimed.
 
-    identity       log and table have the same columns: rows are compared whole
-    lineage        some are computed, or left out: places and those that both have are compared
+    identity       log and table have the same columns: whole rows are compared
+    lineage        columns are computed or dropped: positions and shared columns are compared
     recompute      the transform is run again (`recompute.py`)
-    not provable   no places in the table: nothing is claimed
+    not provable   the table has no positions: nothing is claimed
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -33,16 +33,16 @@ from headrace.spark.tables.table_record import Record, data_paths, local_path
 
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
-WINDOW: Final = 200_000  # rows that are compared at a time
-NOWHERE: Final = -1  # the partition and offset of a row that has none
-_FILE: Final = "__filename"  # what pyarrow calls the file of a row
-SHOWN_MAX: Final = 20  # findings of a kind that are told one by one
+WINDOW: Final = 200_000  # rows compared at a time
+NOWHERE: Final = -1  # partition and offset of a row without a position
+_FILE: Final = "__filename"  # pyarrow's column for the file of a row
+SHOWN_MAX: Final = 20  # findings of a kind that are listed one by one
 
 Ranges = Sequence[tuple[int, int]]  # start and end of each, in order
 
 
 class Grade(StrEnum):
-    """How much can be shown."""
+    """How much a proof shows."""
 
     IDENTITY = "identity"
     LINEAGE = "lineage"
@@ -53,15 +53,15 @@ class Grade(StrEnum):
 class MismatchKind(StrEnum):
     """What is wrong with some rows."""
 
-    MISSING = "missing"  # in the log, and not in the table
+    MISSING = "missing"  # in the log, but not in the table
     TWICE = "duplicated"
     CHANGED = "changed"
-    FOREIGN = "foreign"  # in the table, and not from the log
+    FOREIGN = "foreign"  # in the table, but not from the log
 
 
 @dataclass(frozen=True, slots=True)
 class ProofMismatch:
-    """Rows `start` to before `end` of a partition, and what is wrong with them."""
+    """What is wrong with rows `start` up to but not including `end` of a partition."""
 
     kind: MismatchKind
     partition: int
@@ -72,21 +72,21 @@ class ProofMismatch:
 
 @dataclass(slots=True)
 class Proof:
-    """What was found. It holds if nothing is wrong, and nothing was skipped or left unseen."""
+    """The result. It holds if nothing is wrong and nothing was skipped or left unchecked."""
 
     grade: Grade
     version: int  # of the table
     in_log: int = 0  # rows of the recorded ranges that the log has
-    in_table: int = 0  # rows of the table that are judged
+    in_table: int = 0  # rows of the table that were checked
     compared: int = 0
     not_compared: int = 0  # rows that the log has trimmed
-    skipped: int = 0  # rows that a reset has left out
-    behind: int = 0  # rows that the log has behind the recorded ends
-    ahead: int = 0  # rows that are recorded behind the log's end
-    columns: tuple[str, ...] = ()  # whose values were compared
-    unlike: tuple[str, ...] = ()  # columns that both have, of different types: not compared
+    skipped: int = 0  # rows that resets left out
+    behind: int = 0  # rows of the log after the recorded ends
+    ahead: int = 0  # recorded rows beyond the end of the log
+    columns: tuple[str, ...] = ()  # the compared columns
+    unlike: tuple[str, ...] = ()  # columns of different types in both: not compared
     absent: tuple[str, ...] = ()  # columns of the topic that the table does not have
-    own_only: bool = False  # rows of others are counted, and may be there
+    own_only: bool = False  # rows of other writers are counted, but allowed
     findings: list[ProofMismatch] = field(default_factory=list)
     counts: dict[MismatchKind, int] = field(
         default_factory=lambda: dict.fromkeys(MismatchKind, 0)
@@ -94,7 +94,7 @@ class Proof:
 
     @property
     def is_wrong(self) -> bool:
-        """Rows are not as they should be, and nobody asked for it."""
+        """Whether rows are wrong other than by request."""
         return bool(self.ahead) or any(
             count
             for kind, count in self.counts.items()
@@ -110,20 +110,20 @@ class Proof:
     def add(
         self, kind: MismatchKind, partition: int, offsets: Sequence[int], note: str = ""
     ) -> None:
-        """Note what is wrong with rows, those side by side as one."""
+        """Record what is wrong with rows, adjacent ones as one finding."""
         self.counts[kind] += len(offsets)
         for start, end in _stretches(sorted(set(offsets))):
             self.name(ProofMismatch(kind, partition, start, end, note))
 
     def name(self, finding: ProofMismatch) -> None:
-        """Have a finding told, if there are not many of its kind."""
+        """List a finding unless there are already many of its kind."""
         if sum(each.kind == finding.kind for each in self.findings) < SHOWN_MAX:
             self.findings.append(finding)
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """Which of the recorded ranges of each partition the log has, and which it ends before."""
+    """The recorded ranges of each partition that the log has, and those beyond its end."""
 
     retained: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     ahead: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
@@ -137,9 +137,9 @@ class Reach:
 def prove(
     topic: "headrace.Topic", record: Record, *, own_only: bool = False
 ) -> Iterator[Proof]:
-    """Compare, window by window; the last proof given is the whole one.
+    """Compare window by window, yielding the proof so far; the last one is complete.
 
-    With `own_only` the pipeline's rows alone are judged: others may add rows of their own.
+    With `own_only` only the pipeline's rows are checked: other writers may add rows.
     """
     table = record.table
     rows = _TableRows.of(table)
@@ -170,9 +170,9 @@ def prove(
 
 
 def measure(proof: Proof, record: Record, bounds: "Mapping[int, headrace.Bounds]") -> Reach:
-    """Count what the log and the record alone tell, and return how far the log reaches.
+    """Count what log and record alone show, and return how far the log reaches.
 
-    No row of the table is looked at, so this is known of one without places, too.
+    It reads no rows of the table, so it also works for a table without positions.
     """
     reach = Reach()
     for number in record.ends:
@@ -186,7 +186,7 @@ def measure(proof: Proof, record: Record, bounds: "Mapping[int, headrace.Bounds]
             proof.ahead += _length(ahead)
             ends = "has no such partition" if known is None else f"ends at {log_end}"
             for start, end in ahead:
-                note = f"recorded, and the log {ends}"
+                note = f"recorded, but the log {ends}"
                 proof.name(ProofMismatch(MismatchKind.FOREIGN, number, start, end, note))
     proof.behind = sum(
         max(0, each.end - max(each.first, record.ends.get(number, 0)))
@@ -208,7 +208,7 @@ def _length(ranges: Ranges) -> int:
 
 
 def _begun(ours: pa.Schema, theirs: pa.Schema, version: int) -> Proof:
-    """Begin a proof: which columns can be compared, and how much that can show."""
+    """Start a proof: determine which columns can be compared, and the grade."""
     own = [name for name in theirs.names if name not in (PARTITION, OFFSET)]
     both = [name for name in own if name in ours.names]
     alike = [name for name in both if _is_alike(ours.field(name).type, theirs.field(name).type)]
@@ -221,7 +221,7 @@ def _begun(ours: pa.Schema, theirs: pa.Schema, version: int) -> Proof:
 
 
 def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
-    """Tell whether values of both can be compared: what may be null inside does not matter."""
+    """Whether values of two types can be compared. Nullability of inner fields is ignored."""
     if not pa.types.is_nested(one) or one.id != other.id:
         return bool(one.equals(other))
     if one.num_fields != other.num_fields:
@@ -235,16 +235,16 @@ def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
 
 
 def files_of(table: DeltaTable) -> list[str]:
-    """Return the paths of the data files that the table names. CorruptFile: one is missing."""
+    """Return the paths of the table's data files. Raises CorruptFile if one is missing."""
     paths = data_paths(table)
     for path in paths:
         if not Path(path).is_file():
-            raise CorruptFile("a data file that the table names is missing", path=path)
+            raise CorruptFile("a data file that the table lists is missing", path=path)
     return paths
 
 
 def damaged_file(paths: Sequence[str]) -> CorruptFile | None:
-    """Return the first file that cannot be read as it was written, if there is one."""
+    """Return the error of the first damaged file, if any."""
     for path in paths:
         try:
             pq.read_table(path, page_checksum_verification=True)
@@ -270,20 +270,20 @@ class _TableRows:
         return cls(root, ds.dataset(paths, schema=schema, format=how), schema)
 
     def between(self, partition: int, start: int, end: int, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of a range by their offsets, whatever file they are in."""
+        """Return the rows of a range of offsets, sorted, from all files."""
         here = pc.field(PARTITION) == partition
         here &= (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
         return self.where(here, [*columns, OFFSET]).sort_by(OFFSET).combine_chunks()
 
     def where(self, condition: pc.Expression, columns: Sequence[str]) -> pa.Table:
-        """Return some rows. CorruptFile names a data file that cannot be read as it was."""
+        """Return the matching rows. Raises CorruptFile with the path of a damaged file."""
         try:
             return self.data.to_table(columns=list(columns), filter=condition)
         except (OSError, pa.ArrowException) as error:
             raise self._damage(error) from error
 
     def count(self, condition: pc.Expression | None = None) -> int:
-        """Count rows. CorruptFile names a data file that cannot be read as it was."""
+        """Count the matching rows. Raises CorruptFile with the path of a damaged file."""
         try:
             return int(self.data.count_rows(filter=condition))
         except (OSError, pa.ArrowException) as error:
@@ -316,7 +316,7 @@ def _compare(
 def _alike(
     proof: Proof, number: int, found: pa.Table, log: pa.Table
 ) -> tuple[pa.Table, pa.Table]:
-    """Note what is missing or there twice; return one row for each offset that both have."""
+    """Record missing and duplicated rows; return one row per offset that both have."""
     offsets, wanted = found.column(OFFSET).to_pylist(), log.column("_offset").to_pylist()
     there = set(offsets)
     proof.add(MismatchKind.MISSING, number, [each for each in wanted if each not in there])
@@ -337,7 +337,7 @@ def _unlike(found: pa.Table, log: pa.Table, name: str) -> list[int]:
 
 
 def _is_same(one: object, other: object) -> bool:
-    """Tell whether two values are equal, where NaN equals NaN, however deep inside."""
+    """Whether two values are equal, with NaN equal to NaN at any depth."""
     if isinstance(one, list | tuple) and isinstance(other, list | tuple):
         return len(one) == len(other) and all(map(_is_same, one, other))
     if isinstance(one, dict) and isinstance(other, dict):
@@ -346,7 +346,7 @@ def _is_same(one: object, other: object) -> bool:
 
 
 def _inside(partition: int, ranges: Ranges) -> pc.Expression:
-    """Return the condition that a row's place is in one of the ranges."""
+    """Return a filter for rows whose position is in one of the ranges."""
     found = pc.scalar(False)
     for start, end in ranges:
         found |= (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
@@ -354,7 +354,7 @@ def _inside(partition: int, ranges: Ranges) -> pc.Expression:
 
 
 def _look_for_foreign(proof: Proof, rows: _TableRows, recorded: Mapping[int, Ranges]) -> int:
-    """Find rows whose place is in no recorded range, or that have none; return how many."""
+    """Find rows with a position outside the recorded ranges or none; return how many."""
     ours = pc.scalar(False)
     for number, ranges in recorded.items():
         ours |= _inside(number, ranges)
@@ -362,19 +362,21 @@ def _look_for_foreign(proof: Proof, rows: _TableRows, recorded: Mapping[int, Ran
     found = rows.where(~ours | nowhere, [PARTITION, OFFSET, _FILE]).to_pylist()
     lost = [row[_FILE] for row in found if None in (row[PARTITION], row[OFFSET])]
     for path in sorted(set(lost)):
-        note = f"{lost.count(path):,} without a place in the log, in {Path(path).name}"
+        note = f"{lost.count(path):,} without a position in the log, in {Path(path).name}"
         proof.add(MismatchKind.FOREIGN, NOWHERE, [NOWHERE] * lost.count(path), note)
     elsewhere: dict[int, list[int]] = {}
     for row in found:
         if None not in (row[PARTITION], row[OFFSET]):
             elsewhere.setdefault(row[PARTITION], []).append(row[OFFSET])
     for partition, offsets in sorted(elsewhere.items()):
-        proof.add(MismatchKind.FOREIGN, partition, offsets, "places that were never recorded")
+        proof.add(
+            MismatchKind.FOREIGN, partition, offsets, "positions that were never recorded"
+        )
     return len(found)
 
 
 def _stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Give offsets that follow one another as ranges."""
+    """Yield runs of consecutive offsets as ranges."""
     start = None
     for place, offset in enumerate(offsets):
         if start is None:

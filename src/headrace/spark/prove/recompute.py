@@ -1,10 +1,9 @@
-"""Does the table hold what its transform makes of the log? The transform is run once more.
+"""Proves that a table holds what its transform makes of the log, by running it again.
 
-The rows that it makes of the recorded ranges and the rows of the table are compared as
-multisets, both ways, in the columns that both have with the same type; any other is named, and
-nothing is claimed then. Pages of the table are verified by their checksums. A transform that
-makes other rows each time proves nothing, and is told from a table that is wrong: it is run
-again, and compared with itself.
+The transformed rows of the recorded ranges and the rows of the table are compared as multisets,
+both ways, in the columns that both have with the same type; any other column is named, and then
+nothing is claimed. Page checksums of the table are verified. A nondeterministic transform
+proves nothing; to tell it from a wrong table, it is run once more and compared with itself.
 """
 
 from collections.abc import Iterator, Mapping
@@ -40,12 +39,12 @@ _CHECKED: Final = ("parquet.page.verify-checksum.enabled", "true")
 
 
 class RecomputeFailed(Unavailable):
-    """The transform could not be run again. Nothing was compared."""
+    """The transform could not be rerun. Nothing was compared."""
 
 
 @contextmanager
 def _damage_named(record: Record) -> Iterator[None]:
-    """Have a data file that Spark cannot read as it was written told by its path."""
+    """Name the damaged data file if Spark cannot read the table."""
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
@@ -55,9 +54,9 @@ def _damage_named(record: Record) -> Iterator[None]:
         raise damaged from error
 
 
-@told_in_words(RecomputeFailed, "Nothing was compared: mend it, and prove again")
+@told_in_words(RecomputeFailed, "Nothing was compared. Fix the cause, then prove again")
 def recompute(pipeline: Pipeline, record: Record) -> Proof:
-    """Run the transform over the recorded ranges, and compare."""
+    """Run the transform over the recorded ranges and compare the result with the table."""
     with _damage_named(record):
         return _compare(pipeline, record)
 
@@ -68,7 +67,7 @@ def _compare(pipeline: Pipeline, record: Record) -> Proof:
     proof.in_log = reach.row_count
     found = _table(pipeline, record)
     proof.in_table = found.count()
-    if proof.not_compared:  # which rows of the table they made, nobody can tell
+    if proof.not_compared:  # which rows of the table came from them is unknown
         proof.grade = Grade.NOT_PROVABLE
         return proof
     wanted = _made(pipeline, reach.retained)
@@ -81,12 +80,12 @@ def _compare(pipeline: Pipeline, record: Record) -> Proof:
     proof.counts[MismatchKind.FOREIGN] = _left(found, wanted)
     proof.compared = proof.in_log
     if proof.is_wrong and _left(wanted, _made(pipeline, reach.retained).select(*chosen)):
-        proof.grade = Grade.NOT_PROVABLE  # it makes other rows each time
+        proof.grade = Grade.NOT_PROVABLE  # the transform is nondeterministic
     return proof
 
 
 def _made(pipeline: Pipeline, ranges: Mapping[int, Ranges]) -> "DataFrame":
-    """Run the transform over what the table has: all at once, or around what was skipped."""
+    """Run the transform over the recorded ranges, in one pass or around skipped ranges."""
     none = {number: each.first for number, each in pipeline.desk.bounds().items()}
     pieces = []
     for place in range(max(map(len, ranges.values()), default=0)):
@@ -100,7 +99,7 @@ def _made(pipeline: Pipeline, ranges: Mapping[int, Ranges]) -> "DataFrame":
 
 
 def _table(pipeline: Pipeline, record: Record) -> "DataFrame":
-    """Read the table by its file list and schema, not by the code that wrote it."""
+    """Read the table by its file list and schema, not with the code that wrote it."""
     schema = columns_of(record.table)
     reader = pipeline.spark.read.schema(schema).option(*_CHECKED)
     files = files_of(record.table)
@@ -110,7 +109,7 @@ def _table(pipeline: Pipeline, record: Record) -> "DataFrame":
 def _compared(
     wanted: "DataFrame", found: "DataFrame"
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the columns that both have with one type, and those of one only, or of two."""
+    """Return the columns that both have with the same type, and all other columns."""
     ours = {field.name: field.dataType.simpleString() for field in wanted.schema}
     theirs = {field.name: field.dataType.simpleString() for field in found.schema}
     names = [*ours, *(name for name in theirs if name not in ours)]
@@ -119,12 +118,12 @@ def _compared(
 
 
 def _left(rows: "DataFrame", others: "DataFrame") -> int:
-    """Count the rows that are not among the others, each as often as it is there more."""
+    """Count the rows that are not among the others, as multisets."""
     return _comparable(rows).exceptAll(_comparable(others)).count()
 
 
 def _comparable(rows: "DataFrame") -> "DataFrame":
-    """Turn maps, which Spark compares by nothing, into their entries in order."""
+    """Turn maps, which Spark cannot compare, into sorted arrays of entries."""
     return rows.select(
         *(
             _plain(rows[_quoted(field.name)], field.dataType).alias(field.name)
@@ -134,7 +133,7 @@ def _comparable(rows: "DataFrame") -> "DataFrame":
 
 
 def _plain(value: Column, kind: DataType) -> Column:
-    """Return a value whose maps are arrays of entries in order, however deep they are."""
+    """Replace the maps in a value, at any depth, by sorted arrays of entries."""
     if not _has_map(kind):
         return value
     if isinstance(kind, MapType):
@@ -163,5 +162,5 @@ def _has_map(kind: DataType) -> bool:
 
 
 def _quoted(name: str) -> str:
-    """Return a name as Spark takes it, whatever is in it."""
+    """Return a name quoted for Spark."""
     return "`" + name.replace("`", "``") + "`"

@@ -1,1 +1,1 @@
-"""Writing with Spark, into topics and tables. Start at `data_sink`."""
+"""Writes to topics and tables with Spark. Start at `data_sink`."""

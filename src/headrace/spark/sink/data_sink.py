@@ -1,17 +1,17 @@
-"""`write` and `writeStream` `.format("headrace")`: exactly once, whatever is tried twice.
+"""`write` and `writeStream` `.format("headrace")`: exactly once, whatever is retried.
 
-Each task stages its rows and says in its message which stages it made. `commit` publishes these
-and no others, as one version of one writer: Spark's query id and batch id. What is in the log
-after a crash behind each step:
+Each task stages its rows and lists its stages in its message. `commit` publishes exactly these,
+as one version of one writer: Spark's query id and batch id. What a crash after each step leaves
+in the log, and what happens next:
 
-    stage      rows without offsets             they expire; the batch is staged anew
-    publish    all rows, and the version, in    the version is there: Spark repeats the batch
-               one operation                    until it has noted it as done
+    stage      rows without offsets             they expire; the batch is staged again
+    publish    all rows and the version, in     the version exists: Spark repeats the batch
+               one operation                    until it has marked it as done
     compare    nothing new                      it is compared again
 
-A batch that Spark repeats is the same version, and adds nothing. A checkpointLocation that was
-put back from an old copy comes with the same version and other rows, so the rows of a version
-that is there are compared with those that were published, which the log has (`repeats.py`).
+A batch that Spark repeats is the same version and adds nothing. A checkpointLocation that was
+restored from an old copy produces the same version with different rows. So the rows of an
+existing version are compared with the published ones, which are in the log (`repeats.py`).
 """
 
 from collections.abc import Iterator
@@ -42,15 +42,15 @@ _BATCH = "streaming.sql.batchId"
 
 @dataclass(frozen=True)
 class CommitMessage(WriterCommitMessage):
-    """What one task did."""
+    """The result of one task."""
 
     deed: Deed
     receipts: tuple[Receipt, ...]
-    content: Content | None = None  # of rows that were not staged: their version was there
+    content: Content | None = None  # of rows not staged because their version exists
 
 
 class _Writer:
-    """What both writers are made of. `target` is found on the driver, before it is copied."""
+    """The common part of both writers. The driver looks `target` up before copying it."""
 
     use = Use.SINK
 
@@ -58,7 +58,7 @@ class _Writer:
         self._options = options
         if overwrite:
             raise BadRequest(
-                "a log is appended to, and never overwritten",
+                "a log is append-only and cannot be overwritten",
                 hint='Use mode("append"), or outputMode("append") for a stream',
             )
         self._target = target_of(options, self.use)
@@ -91,7 +91,7 @@ class _Writer:
         except Refused as error:
             if error.code != SUPERSEDED:
                 raise
-            if stages:  # another driver has published this version since, and the next one
+            if stages:  # another driver has since published this version and the next one
                 raise published_meanwhile(self._target, deed) from error
             raise superseded(self._target, deed, error, batch) from error
         if not answer.repeated or not parse(self._options, self.use).fail_on_other_rows:
@@ -99,15 +99,15 @@ class _Writer:
         if stages:
             if answer.same:
                 return
-            # They were staged before another driver published, and are gone.
+            # They were staged before another driver published, and are deleted.
             raise published_meanwhile(self._target, deed)
-        # The log compares the names of stages. None is staged for a version that is there, so
-        # to the log any rows are the same as those of a version that has none.
+        # The log compares the names of stages. Nothing is staged for an existing version, so
+        # the log cannot tell any rows from those of a version without stages.
         content = sum((one.content for one in found if one.content), start=Content())
         check_repeat(self._options, self._target, deed, answer.ranges, content, batch)
 
     def _discard(self, messages: list[Any]) -> None:
-        """Free what was staged. It expires by itself, too."""
+        """Discard the staged rows. They would also expire on their own."""
         found = [each for each in messages if isinstance(each, CommitMessage)]
         stage_ids = tuple(receipt.stage_id for each in found for receipt in each.receipts)
         if not stage_ids:
@@ -141,7 +141,7 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
 
 
 class BatchWriter(_Writer, DataSourceArrowWriter):
-    """The sink of one write. With `txnAppId` and `txnVersion`, a repeated one adds nothing."""
+    """The sink of one write. With `txnAppId` and `txnVersion`, repeating it adds nothing."""
 
     use = Use.WRITE
 
@@ -150,7 +150,8 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
         said = parse(options, self.use)
         if (said.app_id is None) != (said.app_version is None):
             missing = "txnVersion" if said.app_version is None else "txnAppId"
-            raise BadConfig(missing, "is not said", hint="Give both, or neither")
+            hint = "Set both txnAppId and txnVersion, or neither"
+            raise BadConfig(missing, "is missing", hint=hint)
         self._deed = Deed.nameless()
         if said.app_id is not None and said.app_version is not None:
             self._deed = Deed(said.app_id, said.app_version)
@@ -169,7 +170,7 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 
 
 def target_of(options: dict[str, str], use: Use) -> StageTarget:
-    """Look the topic up."""
+    """Look up the topic."""
     found = parse(options, use)
     desk = TopicSource(found, found.timeout or PLAN_TIMEOUT)
     try:

@@ -1,8 +1,8 @@
-"""For queries that the sink does not take: `foreachBatch(headrace.spark.writer(…))`.
+"""For queries that the sink does not support: `foreachBatch(headrace.spark.writer(…))`.
 
-A query with state in update mode gives a batch of rows that have changed; appended to a topic
-they are its changes, in order. A batch that Spark repeats adds nothing: the writer is the
-query, the version its batch. So one writer takes one frame of a batch; a second one is refused.
+A stateful query in update mode gives batches of changed rows; appended to a topic they form a
+changelog. A batch that Spark repeats adds nothing: the writer is the query, the version its
+batch. So a writer accepts one frame per batch and refuses a second one.
 """
 
 from collections.abc import Callable, Mapping
@@ -27,29 +27,29 @@ if TYPE_CHECKING:
 
 
 _QUERY: Final = "sql.streaming.queryId"
-_ENTRY_SIZE: Final = 8  # bytes of a digest: a table keeps it as a whole number
+_ENTRY_SIZE: Final = 8  # bytes of a digest: a table stores it as an integer
 
-# By target: the batch that this process has written there last.
+# By target: the batch that this process wrote there last.
 _written: dict[Hashable, "Moment"] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The one time that a query plays a batch."""
+    """One execution of a batch by a query."""
 
-    query: str  # Spark's id of it, which its checkpointLocation keeps
-    run: str  # another one after each start
+    query: str  # Spark's id, stored in the checkpointLocation
+    run: str  # new with each start
     batch: int
 
 
 def query_of(rows: "DataFrame") -> str | None:
-    """Return the id of the query that these rows are of; None for rows of no query."""
+    """Return the id of the query of these rows; None if they belong to no query."""
     found = rows.sparkSession.sparkContext.getLocalProperty(_QUERY)
     return None if found is None else str(found)
 
 
 def moment_of(rows: "DataFrame", batch: int) -> Moment | None:
-    """Tell when these rows are played; None for rows of no query."""
+    """Return the execution of these rows; None if they belong to no query."""
     query = query_of(rows)
     if query is None:
         return None
@@ -58,32 +58,32 @@ def moment_of(rows: "DataFrame", batch: int) -> Moment | None:
 
 
 def entry_of(rows: "DataFrame", now: Moment) -> int:
-    """Return a digest of what the checkpointLocation says about a batch.
+    """Return a digest of the checkpointLocation's entry for a batch.
 
-    Spark writes it before it plays the batch, and then plays what it says, however often: the
-    ranges of its sources, its watermark, and the moment at which it was planned.
+    Spark writes the entry before it runs the batch and follows it in every repeat: the ranges
+    of the sources, the watermark, and the time of planning.
     """
     text = _entry(rows, now)
     if text is None:
         raise BadRequest(
-            f"query {now.query} does not play a batch {now.batch}",
-            hint="Pass the rows and the number that foreachBatch gives, while it waits for it",
+            f"query {now.query} is not running batch {now.batch}",
+            hint="Call it inside foreachBatch, with the rows and the batch id that it passes",
         )
     digest = blake2b(text.encode(), digest_size=_ENTRY_SIZE).digest()
-    return int.from_bytes(digest, "big") >> 1  # it has a sign there
+    return int.from_bytes(digest, "big") >> 1  # the stored integer is signed
 
 
 @contextmanager
 def only_frame(target: Hashable, now: Moment | None, *, name: str, hint: str) -> Iterator[None]:
-    """Refuse a second frame of a batch for a target. One that failed may be tried again."""
+    """Refuse a second frame of a batch for a target. A failed one may be retried."""
     before = _written.get(target)
     if now is None:
         yield
         return
     if before == now:
         raise BadRequest(
-            f"batch {now.batch} was written to {name} already: a second frame of it would "
-            "be taken for a repeat, and its rows dropped",
+            f"batch {now.batch} was already written to {name}: a second frame of it would be "
+            "taken for a repeat and its rows dropped",
             hint=hint,
         )
     _written[target] = now
@@ -114,7 +114,7 @@ def _entry(rows: "DataFrame", now: Moment) -> str | None:
 
 
 def _execution(rows: "DataFrame", query: str) -> Any:  # noqa: ANN401 - an object of the JVM
-    """Return Spark's own object of a query. The session of its rows is a copy, without it."""
+    """Return Spark's own object of a query. The session of the rows is a copy without it."""
     spark: Any = rows.sparkSession
     running = spark._jsparkSession.sharedState().activeStreamingQueries()
     return running.get(spark._jvm.java.util.UUID.fromString(query))
@@ -123,13 +123,13 @@ def _execution(rows: "DataFrame", query: str) -> Any:  # noqa: ANN401 - an objec
 def writer(
     topic: str, *, key: str | None = None, app_id: str | None = None, **options: str
 ) -> "Callable[[DataFrame, int], None]":
-    """Return what `foreachBatch` calls: it appends each batch to `topic`, exactly once.
+    """Return a function for `foreachBatch` that appends each batch to `topic`, exactly once.
 
-    `options` are those of the sink: `address` or `path`, `tokenFile`. The writer is the query's
-    id, so a new checkpointLocation is a new writer; `app_id` gives another one.
+    `options` are those of the sink: `address` or `path`, `tokenFile`. By default the writer is
+    the query's id, so a new checkpointLocation is a new writer; `app_id` sets it.
     """
     said = {"topic": topic, **options} | ({} if key is None else {"key": key})
-    hint = 'Union the frames, or write each by a writer of its own: app_id="…"'
+    hint = 'Union the frames, or write each with its own writer: app_id="…"'
 
     def append(rows: "DataFrame", batch_id: int) -> None:
         app = app_id or f"spark/{_query_of(rows)}"
@@ -148,7 +148,7 @@ def writer(
 
 
 def _target(said: Mapping[str, str]) -> tuple[str, str]:
-    """Return the topic and the log, each in one spelling."""
+    """Return the topic and the log in canonical form."""
     found = parse(said, Use.WRITE)
     where = found.address or str(Path(found.path or "").absolute())
     return str(parse_topic(found.topic)), where
@@ -158,7 +158,7 @@ def _query_of(rows: "DataFrame") -> str:
     found = query_of(rows)
     if found is None:
         raise BadRequest(
-            "these rows are of no streaming query",
-            hint='Use it in foreachBatch, or name the writer: writer(…, app_id="…")',
+            "these rows do not belong to a streaming query",
+            hint='Call it inside foreachBatch, or name the writer: writer(…, app_id="…")',
         )
     return found

@@ -1,8 +1,8 @@
-"""A version that was published before: with these rows, or with others?
+"""Checks whether a version was already published with the same rows.
 
-The log keeps where the rows of a writer's newest version are, as long as its topic lives, and
-has the rows until they are trimmed. So nothing more is stored: they are read back and compared
-as rows without an order, since tasks that run again may part them otherwise.
+The log records where the rows of a writer's newest version are, for the life of the topic, and
+has the rows until they are trimmed. So nothing else is stored: the rows are read back and
+compared without regard to order, since tasks that run again may split them differently.
 """
 
 from collections.abc import Sequence
@@ -16,20 +16,20 @@ from headrace.spark.worker.content import Content, content_of
 from headrace.spark.worker.read import read
 from headrace.spark.worker.write import Deed, StageTarget
 
-TIMEOUT: Final = "120s"  # of one question to the log: a node may restart meanwhile
+TIMEOUT: Final = "120s"  # of one request to the log: a node may restart meanwhile
 _PASS: Final = (
-    "or, for rows that are others each time they are made (rand, uuid, sums of doubles), pass "
-    'over this with .option("failOnOtherRows", "false")'
+    "or, for rows that differ each time they are computed (rand, uuid, sums of doubles), skip "
+    'this check with .option("failOnOtherRows", "false")'
 )
 
-_PUT_BACK: Final = "The checkpointLocation was put back from an old copy, or copied"
-_ANEW: Final = "begin anew with a new checkpointLocation and a new topic"
+_PUT_BACK: Final = "The checkpointLocation was restored from an old copy, or copied"
+_ANEW: Final = "start over with a new checkpointLocation and a new topic"
 
 Ranges = dict[int, tuple[int, int]]  # start and end by partition
 
 
 class VersionTaken(BadRequest):
-    """A version of a writer was published before, with other rows, or a later one was."""
+    """A version of a writer was already published with different rows, or a later one was."""
 
 
 def check_repeat(
@@ -40,10 +40,10 @@ def check_repeat(
     content: Content,
     batch: int | None,
 ) -> None:
-    """Raise VersionTaken unless the rows that were published are these. `batch`: of a query."""
+    """Raise VersionTaken unless exactly these rows were published. `batch`: of a query."""
     desk = TopicSource(parse(options, Use.PUT), TIMEOUT)
     try:
-        # As the topic is now: another driver may have known of more partitions.
+        # The topic as it is now: another driver may have seen more partitions.
         partitions = desk.topic.core.view.info.partitions
         numbers = {one.namespace: number for number, one in enumerate(partitions)}
         ranges: Ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}
@@ -60,19 +60,19 @@ def check_repeat(
 def superseded(
     target: StageTarget, deed: Deed, refused: Refused, batch: int | None
 ) -> VersionTaken:
-    """Say that a later version is there: the log has no places of rows of this one."""
-    newest = "put back the checkpointLocation that has brought its newest batch"
+    """Return the error for a superseded version: the log does not know its rows any more."""
+    newest = "restore the checkpointLocation that wrote its newest batch"
     return VersionTaken(
-        f"{_named(deed, batch)} is not new to {target.topic} ({refused.args[0]}): nothing was "
-        "added",
-        hint=f"Give a txnVersion above it; if a checkpointLocation was put back, {newest}"
+        f"{_named(deed, batch)} is superseded in {target.topic} ({refused.args[0]}): nothing "
+        "was added",
+        hint=f"Give a higher txnVersion; if a checkpointLocation was restored, {newest}"
         if batch is None
         else f"{_PUT_BACK}: {newest}, or {_ANEW}",
     )
 
 
 def _content(desk: TopicSource, target: StageTarget, ranges: Ranges) -> Content:
-    """Count the rows of these ranges in, as the target's schema has them."""
+    """Digest the rows of these ranges, in the target's schema."""
     schema = desk.topic.core.view.schemas[target.version]
     total = Content()
     for span in desk.spans(ranges, schema, target.version):
@@ -83,21 +83,23 @@ def _content(desk: TopicSource, target: StageTarget, ranges: Ranges) -> Content:
 def _refuse_unseen(
     desk: TopicSource, target: StageTarget, deed: Deed, ranges: Ranges, batch: int | None
 ) -> None:
-    """Raise VersionTaken for rows that are trimmed, or newer than the target's schema."""
+    """Raise VersionTaken for rows that are trimmed or newer than the target's schema."""
     bounds = desk.bounds()
     for number, (start, end) in sorted(ranges.items()):
         found = bounds[number]
         version = max((one for one, first in found.versions if first < end), default=0)
         if found.first > start:
-            why = f", which are trimmed up to {found.first - 1}: whether they are these is not "
-            why += "to be seen"
+            why = (
+                f", which are trimmed up to {found.first - 1}, so they cannot be compared with "
+            )
+            why += "these"
         elif version > target.version:
-            why = f" with schema version {version}, and this is of schema version "
+            why = f" with schema version {version}, but this is schema version "
             why += f"{target.version}: nothing was added"
         else:
             continue
         raise VersionTaken(
-            f"{_named(deed, batch)} was published to {desk.topic.name} before, as rows "
+            f"{_named(deed, batch)} was already published to {desk.topic.name} as rows "
             f"{start} to {end - 1} of partition {number}{why}",
             hint=_ways_out(batch),
         )
@@ -111,28 +113,28 @@ def _taken(
         f"{start} to {end - 1} of partition {n}" for n, (start, end) in sorted(ranges.items())
     )
     is_as_many = row_count == content.row_count
-    found = f"{content.row_count:,} {'other rows' if is_as_many else 'rows'}"
+    found = f"{content.row_count:,} {'different rows' if is_as_many else 'rows'}"
     this = found if batch is None else f"batch {batch} with {found}"
     return VersionTaken(
-        f"version {deed.version} of {deed.app_id} was published to {target.topic} with "
-        f"{row_count:,} rows ({there or 'none'}), and this is {this}: nothing was added",
+        f"version {deed.version} of {deed.app_id} was already published to {target.topic} with "
+        f"{row_count:,} rows ({there or 'none'}), but this is {this}: nothing was added",
         hint=_ways_out(batch),
     )
 
 
 def _named(deed: Deed, batch: int | None) -> str:
-    suffix = "" if batch is None else f", which is batch {batch},"
+    suffix = "" if batch is None else f" (batch {batch})"
     return f"version {deed.version} of {deed.app_id}{suffix}"
 
 
 def _ways_out(batch: int | None) -> str:
     if batch is None:
         return (
-            "A txnVersion, or the batch of a query, is for one set of rows. Give the next one; "
-            "if a checkpointLocation was put back from an old copy, put back the one that has "
-            f"brought this version; {_PASS}"
+            "A txnVersion, or a batch of a query, stands for one set of rows. Give the next "
+            "one; if a checkpointLocation was restored from an old copy, restore the one that "
+            f"wrote this version; {_PASS}"
         )
     return (
-        f"{_PUT_BACK}: put back the checkpointLocation that has brought batch {batch}, or "
+        f"{_PUT_BACK}: restore the checkpointLocation that wrote batch {batch}, or "
         f"{_ANEW}; {_PASS}"
     )

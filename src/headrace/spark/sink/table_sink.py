@@ -1,17 +1,17 @@
-"""From a query with state into a Delta table: `foreachBatch(headrace.spark.table_writer(…))`.
+"""Writes a stateful query to a Delta table: `foreachBatch(headrace.spark.table_writer(…))`.
 
-Windows, joins and the like need Spark's checkpointLocation for their state, so there are two
-checkpoints, and each batch is in both. One batch, and what is there after a crash behind each
-step:
+Windows, joins and the like keep state in Spark's checkpointLocation, so there are two
+checkpoints, and each batch is in both. The steps of a batch, and what a crash after each one
+leaves:
 
     look       which batches the table has              nothing has changed
-    write      files by executors, synced; their tasks  files that are in no commit; Spark
-               store the query's state, too             repeats the batch
-    commit     files and the batch's number, or neither the rows are there, once; Spark repeats
-                                                        the batch, which adds nothing
-    return     Spark notes the batch as done            the next batch is next
+    write      files by executors, synced; their tasks  uncommitted files; Spark repeats the
+               store the query's state, too             batch
+    commit     files and the batch's number, atomically the rows are in, once; Spark repeats the
+                                                        batch, which adds nothing
+    return     Spark marks the batch as done            the next batch follows
 
-A batch that is repeated is computed again, for its state and its watermark, and not written.
+A repeated batch is recomputed, for its state and its watermark, but not written.
 """
 
 from collections.abc import Callable
@@ -37,23 +37,23 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import DataFrame
 
-_ROWS: Final = "rows"  # what a flaw of their columns is told as
-_TRIES_MAX: Final = 20  # commits that others may be faster with
+_ROWS: Final = "rows"  # the setting that errors of columns name
+_TRIES_MAX: Final = 20  # commits that may be lost to other writers
 
 
 def table_writer(
     path: str | Path, *, name: str, file_size: str = "128MiB"
 ) -> "Callable[[DataFrame, int], None]":
-    """Return what `foreachBatch` calls: it adds each batch to a Delta table, exactly once.
+    """Return a function for `foreachBatch` that adds each batch to a Delta table, exactly once.
 
-    The table is made with the first batch, and knows the query by `name` and by Spark's id of
-    it, which a checkpointLocation keeps: with another one it is another query, and refused.
-    Small files are put together up to `file_size`; "0" for never.
+    The first batch creates the table, which records the query by `name` and by Spark's id from
+    the checkpointLocation. With another checkpointLocation it is another query and is refused.
+    Small files are compacted up to `file_size`; "0" disables that.
     """
     text = local_path(str(path))
     if "://" in text:
         raise BadRequest(
-            f"{text} is on no local disk", hint="Name a directory that all executors see"
+            f"{text} is not a local path", hint="Give a directory that all executors can access"
         )
     return _TableWriter(
         str(Path(text).absolute()), check_name("query", name), parse_size(file_size)
@@ -65,17 +65,17 @@ class _TableWriter:
     path: str
     name: str
     file_size: int
-    unlooked: int = FILES_MIN  # files since a look for small ones; at first, who knows
+    unlooked: int = FILES_MIN  # files since the last search for small ones; unknown at first
 
     def __call__(self, rows: "DataFrame", batch_id: int) -> None:
-        """Add one batch. Spark's driver calls it, once for each time that it plays a batch."""
+        """Add one batch. Spark's driver calls it once per execution of a batch."""
         now = moment_of(rows, batch_id)
         if now is None:
             raise BadRequest(
-                "these rows are of no streaming query",
-                hint="Use it in foreachBatch; for other rows there is write_deltalake",
+                "these rows do not belong to a streaming query",
+                hint="Call it inside foreachBatch; for other rows use write_deltalake",
             )
-        hint = "Union the frames, or write each into a table of its own"
+        hint = "Union the frames, or write each to its own table"
         with only_frame(str(Path(self.path).resolve()), now, name=self.path, hint=hint):
             self._add(rows, now)
 
@@ -89,7 +89,7 @@ class _TableWriter:
             with told_in_words():
                 rows.write.format("noop").mode("overwrite").save()
             return
-        new_columns(batches.record.table, schema)  # which raises before anything is written
+        new_columns(batches.record.table, schema)  # raises before anything is written
         files = write_files(rows, schema, self.path)
         for _ in range(_TRIES_MAX):
             if self._widened(batches, schema) and batches.commit(files, now.batch, entry):
@@ -100,12 +100,12 @@ class _TableWriter:
                 batches.record.settle()
                 return
         raise Unavailable(
-            f"others were faster with {_TRIES_MAX} commits to the table at {self.path}",
-            hint="Start the query again: it goes on with this batch",
+            f"lost {_TRIES_MAX} commits to the table at {self.path} to other writers",
+            hint="Restart the query: it resumes with this batch",
         )
 
     def _widened(self, batches: Batches, schema: "pa.Schema") -> bool:
-        """Have the table fit the rows. False: look at it again."""
+        """Add missing columns to the table. False: read the table again."""
         new = new_columns(batches.record.table, schema)
         if not new.names:
             return True

@@ -1,1 +1,1 @@
-"""Reading a topic with Spark. Start at `data_source`."""
+"""Reads topics with Spark. Start at `data_source`."""

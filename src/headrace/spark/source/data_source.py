@@ -1,8 +1,7 @@
 """`spark.read` and `spark.readStream` `.format("headrace")`.
 
-Spark makes these objects in processes of its own and copies them to executors: they hold plain
-values, and connect when they are first asked for something. Nothing is raised by constructors,
-since Spark would hide it.
+Spark creates these objects in its own processes and copies them to executors, so they hold
+plain values and connect on first use. Constructors raise nothing, because Spark would hide it.
 """
 
 import io
@@ -41,14 +40,14 @@ from headrace.spark.worker.plain import plain_rows, plainly
 from headrace.spark.worker.read import Span, introduce, read
 
 NAME: Final = "headrace"
-RUN_TIMEOUT: Final = "120s"  # while it runs: an error ends it, and a node may restart
+RUN_TIMEOUT: Final = "120s"  # while a query runs: an error ends it, and a node may restart
 _QUERY: Final = "sql.streaming.queryId"
-_GROUP: Final = "spark-"  # and the query's id: the consumer group of a query without groupId
-POLL_SECONDS: Final = 0.02  # an idle query asks every 10 ms: answers stay good for this long
+_GROUP: Final = "spark-"  # plus the query's id: the consumer group of a query without groupId
+POLL_SECONDS: Final = 0.02  # an idle query polls every 10 ms; answers are cached this long
 
 
 class HeadraceSource(DataSource):
-    """The data source that Spark knows by its name."""
+    """The data source that Spark finds by its name."""
 
     @classmethod
     def name(cls) -> str:
@@ -81,7 +80,7 @@ class HeadraceSource(DataSource):
 
 
 class Task(InputPartition):
-    """What one task reads. With a generation, it tells the driver its query's name."""
+    """The input of one task. With a generation, the task reports its query's name."""
 
     def __init__(
         self, span: Span, generation: int | None = None, *, hold: bool = False
@@ -93,7 +92,7 @@ class Task(InputPartition):
 
 
 class _Reader:
-    """What both readers are made of."""
+    """The common part of both readers."""
 
     timeout = PLAN_TIMEOUT
     use = Use.BATCH
@@ -104,7 +103,7 @@ class _Reader:
         self._found: TopicSource | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave the connection behind: another process makes its own."""
+        """Drop the connection: another process opens its own."""
         return {**self.__dict__, "_found": None}
 
     @property
@@ -119,9 +118,9 @@ class _Reader:
         return to_arrow_schema(self._schema, timezone="UTC")
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """Give the rows of one task, on an executor."""
+        """Yield the rows of one task, on an executor."""
         if not isinstance(partition, Task):
-            return iter(())  # Spark makes one that holds nothing where none is planned
+            return iter(())  # Spark passes an empty one where none is planned
         context = TaskContext.get()
         if partition.generation is not None and context is not None:
             query = context.getLocalProperty(_QUERY)
@@ -132,7 +131,7 @@ class _Reader:
 
 
 class BatchReader(_Reader, DataSourceReader):
-    """Rows of a range that is fixed when the query is planned."""
+    """Reads a range that is fixed when the query is planned."""
 
     @plainly
     def partitions(self) -> list[InputPartition]:
@@ -143,7 +142,7 @@ class BatchReader(_Reader, DataSourceReader):
 
 
 class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Rows as they are committed. It lives in one process of the driver."""
+    """Reads rows as they are committed. It lives in one process of the driver."""
 
     timeout = RUN_TIMEOUT
     use = Use.STREAM
@@ -153,9 +152,9 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._version: int | None = None  # of the schema that the query has
         self._until: dict[int, int] | None = None  # where an availableNow run ends
         self._asked: tuple[float, str, dict[str, Any]] | None = None
-        self._planned_at: float | None = None  # when rows were given to a batch last
+        self._planned_at: float | None = None  # when a batch last got rows
         self._teller: ProgressReporter | None = None
-        self._ends: dict[int, int] | None = None  # of the log, as they were seen last
+        self._ends: dict[int, int] | None = None  # of the log, as last seen
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
@@ -212,11 +211,11 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plainly
     def reportLatestOffset(self) -> dict[str, Any] | None:
-        """Return where the log ends, for the progress of the query. None: nobody looked yet."""
+        """Return the end of the log, for the query's progress. None: not known yet."""
         return None if self._ends is None else self._desk.offsets(self._ends).to_json()
 
     def _is_early(self, row_count: int) -> bool:
-        """Tell whether a batch waits for more rows. The first one of a run never does."""
+        """Whether a batch must wait for more rows. The first one of a run never waits."""
         options, now = self._desk.options, time.monotonic()
         is_small = 0 < row_count < options.row_count_min
         planned_at = self._planned_at
@@ -227,20 +226,21 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return False
 
     def _check_version(self, version: int | None) -> None:
-        """Stop where rows begin that the query's schema cannot show."""
+        """Raise SchemaChanged at the first rows that the query's schema cannot hold."""
         known = self._query_version
         if version is None or version <= known or self._desk.options.schema_change == PIN:
             return
         name = self._desk.topic.name
         raise SchemaChanged(
-            f"the schema of {name} has version {version} from here on, this query has {known}",
-            hint="Nothing is lost: restart the query to go on with the new columns, "
-            'or set .option("schemaChange", "pin") to go on without them',
+            f"the schema of {name} has version {version} from here on, but this query has "
+            f"version {known}",
+            hint="Nothing is lost: restart the query to continue with the new columns, "
+            'or set .option("schemaChange", "pin") to continue without them',
         )
 
     @property
     def _query_version(self) -> int:
-        """The version that the query's columns were taken from, when it began."""
+        """The schema version of the query's columns, from when it began."""
         if self._version is None:
             self._version = self._desk.version_of(self._exact)
         return self._version
@@ -249,7 +249,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
         desk, stored = self._desk, from_json(end)
         begin = from_json(start)
-        if begin.is_start:  # which Spark asked for again: what it stored with the end counts
+        if begin.is_start:  # Spark may have asked again: the start stored with the end counts
             begin = replace(stored, partitions=stored.starts or begin.partitions)
         starts, ends = desk.check(begin), stored.partitions
         ranges = {number: (starts.get(number, 0), place) for number, place in ends.items()}
@@ -257,7 +257,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._tell(starts, at_once=False)
         teller = self._told_by
         generation = teller.generation if teller.group is None else None
-        firsts: dict[int, int] = {}  # only the first task of a partition tells where it is
+        firsts: dict[int, int] = {}  # only the first task of a partition reports its position
         for span in spans:
             firsts[span.partition] = min(span.start, firsts.get(span.partition, span.start))
         return [
@@ -270,7 +270,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         ]
 
     def _tell(self, places: dict[int, int], *, at_once: bool) -> None:
-        """Tell the log where the query is; for the first time, before it reads on."""
+        """Report the position to the log; the first time before any row is read."""
         self._told_by.tell(places, at_once=at_once or self._told_by.is_new)
 
     @property
@@ -283,15 +283,15 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return {**super().__getstate__(), "_teller": None}
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Nothing: the checkpointLocation is the truth, and this call comes late."""
+        """Do nothing: the checkpointLocation is the truth, and this call comes late."""
 
     def stop(self) -> None:
-        """End quietly with a query: Spark hangs up, and its own code shows that as a trace."""
+        """End quietly: Spark closes the pipe, and its own code prints that as a traceback."""
         if isinstance(sys.exception(), EOFError):
-            sys.stderr = io.StringIO()  # the process ends with that
+            sys.stderr = io.StringIO()  # the process ends here
 
 
 def spark_schema(schema: pa.Schema) -> StructType:
-    """Return columns as Spark calls them. All may be null to Spark: it checks no promise."""
+    """Return a schema as Spark's. All fields are nullable: Spark does not enforce more."""
     found = from_arrow_schema(schema)
     return StructType([StructField(each.name, each.dataType) for each in found])

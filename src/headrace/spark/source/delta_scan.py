@@ -1,4 +1,4 @@
-"""Reading a Delta table with Spark alone, without a jar: by its file list and Spark's scan."""
+"""Reads a Delta table with plain Spark, without a jar: its file list and Spark's scan."""
 
 import json
 from collections.abc import Iterator
@@ -13,21 +13,21 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-# Of a table's protocol: what changes how files are read. Tables of pipelines have none of it.
+# Protocol features that change how files are read. Tables of pipelines have none of them.
 _STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
-_MAPPING: Final = "delta.columnMapping.mode"  # which counts under older protocols, too
+_MAPPING: Final = "delta.columnMapping.mode"  # applies in older protocols, too
 
 _LOG: Final = "_delta_log"
 _DIGITS: Final = 20  # of an entry's version, in its name
 
-# Everything in a Parquet file by which a scan may pass over rows that a filter excludes.
+# Everything in a Parquet file by which a scan may skip rows that a filter excludes.
 _SKIPPING: Final = ("stats", "dictionary", "columnindex", "bloom")
 
 
 def read_table(spark: "SparkSession", path: str, version: int | None = None) -> "DataFrame":
-    """Return the rows of the Delta table at `path`, as they are now or were at `version`.
+    """Return the rows of the Delta table at `path`, now or at `version`.
 
-    The files are those of this moment: a clean-up of the table may remove them later.
+    The list of files is read once: a later vacuum of the table may remove them.
     """
     with deltalake_needed():
         from deltalake import DeltaTable
@@ -39,7 +39,7 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
     except (DeltaError, OSError) as error:
         if flawed := _flawed_entry(Path(path)):
             raise flawed from error
-        what = "" if version is None else f" with a version {version}"
+        what = "" if version is None else f" with version {version}"
         text = f"there is no Delta table{what} at {path}"
         raise BadRequest(f"{text}: {first_line(error)}") from error
     _refuse_strange(table, path)
@@ -50,28 +50,28 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
 
 
 def log_damage(path: str, error: Exception) -> CorruptFile:
-    """Say which entry of a table's log cannot be read, as deltalake does not."""
+    """Return an error that names the unreadable entry of a table's log; deltalake does not."""
     text = f"the table's log cannot be read: {first_line(error)}"
     whole = CorruptFile(text, path=str(Path(path, _LOG)), hint="Put it back from a copy")
     return _flawed_entry(Path(path)) or whole
 
 
 def _flawed_entry(table: Path) -> CorruptFile | None:
-    """Return the first entry that is no JSON, or that is gone from among the others."""
+    """Return the error of the first entry that is not JSON, or is missing between others."""
     entries = sorted(table.glob(f"{_LOG}/{'[0-9]' * _DIGITS}.json"))
     for one, other in pairwise(entries):
         if int(other.stem) != int(one.stem) + 1:
-            gone = one.with_stem(f"{int(one.stem) + 1:0{_DIGITS}}")
-            text = "an entry of the table's log is gone, and later ones are there"
-            return CorruptFile(text, path=str(gone), hint="Put it back from a copy")
+            missing = one.with_stem(f"{int(one.stem) + 1:0{_DIGITS}}")
+            text = "an entry of the table's log is missing, but later ones exist"
+            return CorruptFile(text, path=str(missing), hint="Put it back from a copy")
     for entry in entries:
         try:
             for line in filter(bytes.strip, entry.read_bytes().splitlines()):
                 json.loads(line)
         except (OSError, ValueError) as error:
             newest = (
-                ". It is the newest one: if its commit was cut short, move it away, and the "
-                "pipeline brings its rows again"
+                ". It is the newest entry: if its commit was interrupted, move it away, and "
+                "the pipeline writes its rows again"
             )
             return CorruptFile(
                 f"an entry of the table's log is torn: {error}",
@@ -83,7 +83,7 @@ def _flawed_entry(table: Path) -> CorruptFile | None:
 
 @contextmanager
 def deltalake_needed() -> Iterator[None]:
-    """Have an import that fails say what to install."""
+    """Turn a failed import into an error that says what to install."""
     try:
         yield
     except ImportError:
@@ -93,11 +93,10 @@ def deltalake_needed() -> Iterator[None]:
 
 
 def filtering(schema: "DataType") -> dict[str, str]:
-    """Return the options by which filters on a scan find each row that they should.
+    """Return the scan options with which filters find all matching rows.
 
-    The minimum and maximum of a column leave NaN out, which Spark takes as greater than any
-    number, and a dictionary has -0.0, which Spark takes as 0.0. So nothing is skipped where
-    there are floats.
+    The minimum and maximum of a column ignore NaN, which Spark orders above any number, and a
+    dictionary holds -0.0, which Spark treats as 0.0. So nothing is skipped if there are floats.
     """
     if not _has_floats(schema):
         return {}
@@ -121,13 +120,13 @@ def _refuse_strange(table: Any, path: str) -> None:  # noqa: ANN401 - deltalake 
     if strange:
         raise BadRequest(
             f"the table at {path} has {', '.join(strange)}, which Spark's own Parquet "
-            "scan does not know",
+            "scan does not support",
             hint="Read it with deltalake, or with Spark and Delta's jar",
         )
 
 
 def strange_features(table: Any) -> list[str]:  # noqa: ANN401
-    """Return what the table has by which its files alone do not tell its rows."""
+    """Return the features of a table with which its files alone do not tell its rows."""
     found = _STRANGE & set(table.protocol().reader_features or ())
     if table.metadata().configuration.get(_MAPPING, "none") != "none":
         found |= {"columnMapping"}
@@ -135,7 +134,7 @@ def strange_features(table: Any) -> list[str]:  # noqa: ANN401
 
 
 def columns_of(table: Any) -> "StructType":  # noqa: ANN401
-    """Return the columns of a table: Delta writes a schema as Spark does."""
+    """Return the columns of a table: Delta stores a schema in Spark's format."""
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(table.schema().to_json()))

@@ -1,11 +1,11 @@
-"""Tells the log where a streaming query is: its lag is seen, and its rows are held.
+"""Reports the position of a streaming query to the log, which shows its lag and holds its rows.
 
-Rows from there on stay, whatever retention says, from before the first of them is read, until
-`retention.max_hold`. What is told is where a batch begins that Spark may play again, never its
-end. The checkpointLocation is the truth; a failure to tell never fails a query.
+Retention keeps the rows from there on, from before the first read until `retention.max_hold`.
+The reported position is the start of a batch that Spark may replay, never its end. The
+checkpointLocation is the truth; a failed report never fails a query.
 
-The driver does not know its query's id, but tasks do: the first ones store a cursor under it
-with a generation that only this driver has, and the driver looks for that.
+The driver does not know its query's id, but tasks do: the first tasks store a cursor under it
+with a generation that only this driver has, and the driver searches for that.
 """
 
 import threading
@@ -20,19 +20,19 @@ EVERY_SECONDS: Final = 1.0
 
 
 class ProgressReporter:
-    """One for a stream reader. It asks the log in a thread of its own."""
+    """The reporter of one stream reader. It talks to the log in its own thread."""
 
     def __init__(self, desk: TopicSource) -> None:
         self._desk = desk
-        self.group = desk.options.group  # None: not known yet
-        self.generation = time.time_ns()  # no other driver has it
-        self.is_new = True  # nothing was told, nor tried
+        self.group = desk.options.group  # None: unknown so far
+        self.generation = time.time_ns()  # unique to this driver
+        self.is_new = True  # nothing reported or tried yet
         self._told: Mapping[int, int] = {}
         self._next = 0.0
         self._thread: threading.Thread | None = None
 
     def tell(self, places: Mapping[int, int], *, at_once: bool = False) -> None:
-        """Store the places, if it is time and nobody is at it. `at_once` waits for that."""
+        """Store the positions, if due and no other report is running. `at_once` waits."""
         self.is_new = False
         if dict(places) == dict(self._told):
             return
@@ -63,10 +63,10 @@ class ProgressReporter:
                 self._desk.topic.store_cursors(self.group, places, hold=hold)
                 self._told = dict(places)
         except HeadraceError:
-            return  # the next one may be told
+            return  # the next report may succeed
 
     def _find(self) -> str | None:
-        """Look for the group that a task has stored for us."""
+        """Find the group that a task stored with our generation."""
         for cursor in self._desk.topic.cursors():
             if cursor.generation == self.generation:
                 return cursor.group

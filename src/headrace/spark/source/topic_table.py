@@ -1,10 +1,10 @@
 """A topic as one DataFrame: `headrace.spark.table(spark, "shop/orders", path="./data")`.
 
-What is sealed is read by Spark's own Parquet scan, which prunes columns and skips row groups
-(none where there are floats: see `filtering`); what is not comes through the source. Both are
-of the moment at which the table was made, and meet at the sealed end of each partition: no row
-is missing, and none is there twice. A lease keeps the files from being deleted meanwhile. Where
-tasks cannot open them, the source reads those rows, too, and a warning says so.
+Sealed rows are read by Spark's own Parquet scan, which prunes columns and skips row groups (but
+not if there are floats: see `filtering`). The rest comes through the source. Both parts are of
+the moment when the table was created and meet at the sealed end of each partition: no row is
+missing or duplicated. A lease protects the files from deletion. If tasks cannot open them, the
+source reads those rows, too, with a warning.
 """
 
 import json
@@ -29,25 +29,25 @@ if TYPE_CHECKING:
     from headrace.client.read.lease import LeasedPartition
     from headrace.client.sync_lease import Lease
 
-LASTING: Final = "120s"  # how long files stay after a driver has died
-_PROBES: Final = 2  # for each task that can run at a time: executors share them out evenly
+LASTING: Final = "120s"  # how long the lease outlives a dead driver
+_PROBES: Final = 2  # per task slot, so that every executor gets some
 _MEANT: Final = ("address", "path", "tokenFile", "minPartitions", "timeout")
 
-# Nothing that a session sets may make a scan pass over rows.
+# No session setting may make a scan skip rows.
 _SCAN: Final = {
     "parquet.page.verify-checksum.enabled": "true",
     "ignoreMissingFiles": "false",
     "ignoreCorruptFiles": "false",
     "mergeSchema": "false",
-    "datetimeRebaseMode": "CORRECTED",  # times are what they were appended as
-    "recursiveFileLookup": "true",  # a directory called a=1 is no column
-    "__globPaths__": "false",  # nor is one called [a] a pattern
+    "datetimeRebaseMode": "CORRECTED",  # read times as they were appended
+    "recursiveFileLookup": "true",  # a directory named a=1 is not a partition column
+    "__globPaths__": "false",  # nor is one named [a] a pattern
 }
 
 
 @dataclass(frozen=True, slots=True)
 class _Kept:
-    """What a table needs while it is used."""
+    """The resources of a table in use."""
 
     desk: TopicSource
     lease: "Lease"
@@ -57,22 +57,22 @@ class _Kept:
         return self.lease.is_released
 
     def end(self) -> None:
-        """Close the connection, and with it the lease. Twice is once."""
+        """Close the connection, and with it the lease. Idempotent."""
         self.desk.close()
 
 
-_kept: list[_Kept] = []  # frames that come from a table do not know it: this does
+_kept: list[_Kept] = []  # alive as long as needed: derived frames do not refer to it
 _of_frame: "WeakKeyDictionary[DataFrame, _Kept]" = WeakKeyDictionary()
 
 
 def table(
     spark: "SparkSession", topic: str, *, columns: Sequence[str] | None = None, **options: str
 ) -> "DataFrame":
-    """Return all rows that a topic has now, the sealed ones by Spark's Parquet scan.
+    """Return all current rows of a topic, reading sealed ones by Spark's Parquet scan.
 
     `options` are those of the source: `address` or `path`, `tokenFile`, `minPartitions`,
-    `timeout`. The files stay until the session is stopped, the program ends, or `release` is
-    called.
+    `timeout`. The files are kept until the session is stopped, the program ends, or `release`
+    is called.
     """
     given = _options(topic, options)
     _sweep()
@@ -80,7 +80,7 @@ def table(
     try:
         chosen = Projection.of(
             desk.topic.schema, columns
-        ).schema.names  # a wrong name shows here
+        ).schema.names  # a wrong name fails here
         lease = _lease(spark, desk)
         frame, is_scan = _frame(spark, desk, lease, chosen)
     except BaseException:
@@ -96,9 +96,9 @@ def table(
 
 
 def release(frame: "DataFrame") -> None:
-    """Let the files of a table go; it and what comes from it must not be used any more.
+    """Release the files of a table. Do not use it, or frames derived from it, afterwards.
 
-    A table without a lease, of which all rows come through the source, has nothing to let go.
+    Without a lease, when all rows come through the source, this does nothing.
     """
     kept = _of_frame.pop(frame, None)
     if kept is not None:
@@ -107,7 +107,7 @@ def release(frame: "DataFrame") -> None:
 
 
 def _sweep() -> None:
-    """Close the connections of leases that have ended by themselves."""
+    """Close the connections of leases that have ended on their own."""
     over = [each for each in _kept if each.is_over]
     for each in over:
         _kept.remove(each)
@@ -119,11 +119,12 @@ def _options(topic: str, given: Mapping[str, object]) -> SourceOptions:
     for name in given:
         if name.lower() not in known:
             near = suggestion(name)
-            hint = f"Is it {near}?" if near in _MEANT else f"There are {', '.join(_MEANT)}"
-            raise BadConfig(name, "is no option of a table", hint=hint)
+            valid = f"Valid options: {', '.join(_MEANT)}"
+            hint = f"Did you mean {near}?" if near in _MEANT else valid
+            raise BadConfig(name, "is not a valid option of a table", hint=hint)
     if not given.keys() & {"address", "path"}:
-        hint = 'Say where the log is: table(spark, topic, path="./data") or address="host:port"'
-        raise BadConfig("address", "is not said", hint=hint)
+        hint = 'Set the log: table(spark, topic, path="./data") or address="host:port"'
+        raise BadConfig("address", "is required unless path is set", hint=hint)
     return parse({"topic": topic, **{name: str(value) for name, value in given.items()}})
 
 
@@ -134,7 +135,7 @@ def _lease(spark: "SparkSession", desk: TopicSource) -> "Lease":
         return desk.topic.lease_files(LASTING, lambda: context._jsc is not None)
     except Busy as error:
         raise Busy(
-            f"{Exception.__str__(error)}; tables that are needed no more give theirs back by "
+            f"{Exception.__str__(error)}; release tables that are no longer needed with "
             "headrace.spark.release(frame)",
             error.retry_after_ms,
         ) from None
@@ -143,7 +144,7 @@ def _lease(spark: "SparkSession", desk: TopicSource) -> "Lease":
 def _frame(
     spark: "SparkSession", desk: TopicSource, lease: "Lease", columns: Sequence[str]
 ) -> "tuple[DataFrame, bool]":
-    """Put the two parts together, and say whether files are part of it."""
+    """Join the two parts and return whether files are among them."""
     from headrace.spark.source.data_source import spark_schema
 
     whole = spark_schema(Projection.of(lease.view.schema, None).schema)
@@ -169,8 +170,8 @@ def _scan(
     how = _SCAN | filtering(schema)
     rows = spark.read.schema(schema).options(**how).parquet(*paths)
     for each in partitions:
-        # The first file may begin with rows that were trimmed. The last one ends at the sealed
-        # end: the lease was checked for that.
+        # The first file may begin with trimmed rows. The last one ends at the sealed end, which
+        # was checked with the lease.
         if each.files and each.files[0].start < each.first:
             rows = rows.where(_retained(rows, each))
     return rows
@@ -205,7 +206,7 @@ def _tail(
 
 
 def _are_seen(spark: "SparkSession", lease: "Lease") -> bool:
-    """Have tasks look whether the files are there; if one finds a flaw, say so."""
+    """Have tasks check the files. Warns of the first flaw and returns whether there is none."""
     task_count = _PROBES * spark.sparkContext.defaultParallelism
     files = [
         Expected(file.path, file.start, file.end, file.version, file.size, file.row_digest)
@@ -221,7 +222,7 @@ def _are_seen(spark: "SparkSession", lease: "Lease") -> bool:
     flaw = _first_flaw(numbers.mapInArrow(probe, "host string, flaw string"))
     if flaw is not None:
         warnings.warn(
-            f"Spark's tasks cannot read the segments of {lease.view.name} themselves, so all "
+            f"Spark's tasks cannot read the segments of {lease.view.name} directly, so all "
             f"rows come through the node: {flaw}",
             stacklevel=4,
         )
@@ -233,11 +234,11 @@ def _first_flaw(told: "DataFrame") -> str | None:
 
     try:
         flaws = [f"{each.flaw} (on {each.host})" for each in told.collect() if each.flaw]
-    except PySparkException as error:  # rot in a footer may end a worker: the node names it
-        return f"a task that looked at them failed: {str(error).splitlines()[0]}"
+    except PySparkException as error:  # a corrupt footer may kill a worker: the node names it
+        return f"a task that checked them failed: {str(error).splitlines()[0]}"
     return flaws[0] if flaws else None
 
 
 def _quoted(columns: Sequence[str]) -> list[str]:
-    """Return names as Spark takes them, whatever is in them."""
+    """Return names quoted for Spark."""
     return ["`" + name.replace("`", "``") + "`" for name in columns]

@@ -1,1 +1,1 @@
-"""What a Delta table records of its log, and who may write to it. Start at `table_record`."""
+"""The record of a pipeline in its Delta table, and its commits. Start at `table_record`."""

@@ -1,19 +1,18 @@
-"""A commit that came second is made again, with the same files, while nothing of ours moves.
+"""Retries a commit that lost a race, with the same files, while that is still correct.
 
-A round takes seconds, and a commit milliseconds: beside a process that commits all the time, a
-round that began anew for each lost race would never win one. After a lost race, what was
-committed meanwhile tells what may be done:
+A round takes seconds and a commit milliseconds: next to a process that commits all the time, a
+round that started over after each lost race would never win one. After a lost race, what was
+committed meanwhile decides:
 
-    our own number has risen              the table may have these very rows, by another driver
+    our own number has risen              another driver may have committed these very rows
     the table's columns, properties or    the files may not fit it
-    protocol are others
-    a file that was to go is gone         its rows may be in another file
-    nothing of this                       the files and the ends are right as they are
+    protocol have changed
+    a file to be removed is missing       its rows may be in another file
+    none of these                         the files and the ends are still right
 
-In the first three cases the files are dropped: they are in no commit, and `clean` removes them.
-A commit names the version that it makes, so one that was lost never comes into the table later.
-What is judged and what is committed to is one handle of the table: a commit that comes between
-the two is one more lost race.
+In the first three cases the files are dropped: they are uncommitted, and `clean` removes them.
+A commit names the version that it creates, so a lost one never reaches the table later. Check
+and commit use the same handle of the table: a commit in between is one more lost race.
 """
 
 import time
@@ -32,15 +31,15 @@ _PAUSES: Final = ExponentialBackoff(0.01, 0.05, free=5)
 def committed(
     record: Record, commit: Callable[[Record], bool], check: Callable[[Record], bool]
 ) -> bool:
-    """Commit, again and again while others alone are faster. False: it was for nothing.
+    """Commit, retrying while only other writers are faster. False: the round is lost.
 
-    `check` looks at the table as it is after a lost race. It may raise what stops a pipeline;
-    False: the files may not be committed any more.
+    `check` inspects the table after a lost race. It may raise an error that stops the pipeline,
+    or return False if the files may no longer be committed.
     """
     for number in range(1, TRIES_MAX + 1):
         if commit(record):
             return True
-        # Before the look: behind it each moment costs the race.
+        # Before the check: after it each moment risks the race.
         time.sleep(_PAUSES.after(number))
         if not _is_unmoved(record) or not check(record):
             return False
@@ -48,13 +47,13 @@ def committed(
 
 
 def _is_unmoved(record: Record) -> bool:
-    """Take in what was committed. False: what the record says is not so any more."""
+    """Load the new commits. False: the record is no longer valid."""
     table, before, shape = record.table, record.table.version(), _shape(record)
     try:
         table.update_incremental()
         number = table.transaction_version(record.source.own)
     except (OSError, DeltaError):
-        return False  # the next look names what is wrong
+        return False  # the next look raises the error
     return number == record.number and _shape(record) == shape and table.version() > before
 
 

@@ -1,16 +1,15 @@
-"""Small files of a table put together, between the rounds of its pipeline.
+"""Compacts small files of a table between the rounds of its pipeline.
 
-What is there after a crash behind each step:
+What a crash after each step leaves:
 
-    choose    small files, enough of them              nothing has changed
-    write     their rows in one new file, synced       a file that is in no commit
-    commit    the new file in, the small ones out      the same rows, in fewer files
+    choose    enough small files                       nothing has changed
+    write     their rows to one new file, synced       an uncommitted file
+    commit    the new file in, the small ones out      the same rows in fewer files
 
-The commit is one of the pipeline: it has all its numbers, so that of two drivers, or of a round
-and a compaction, one loses. A file is taken along only if those that are smaller add up to it:
-a row is written again once for each doubling, and not each time. What is replaced stays on disk
-for readers of older versions, until somebody vacuums the table. Files that have no name of ours
-are left alone.
+The commit carries all of the pipeline's numbers, so that of two drivers, or of a round and a
+compaction, one loses. A file is included only if the smaller ones add up to its size: a row is
+rewritten once per doubling, not every time. Replaced files stay on disk for readers of older
+versions until the table is vacuumed. Files not named by Headrace are left alone.
 """
 
 from collections.abc import Iterator
@@ -28,8 +27,8 @@ from headrace.spark.tables.table_features import refuse_unkept
 from headrace.spark.tables.table_record import DataFile, Record, Removed, local_path, look
 from headrace.spark.worker.files import OURS, write_file
 
-FILES_MIN: Final = 32  # small ones that are worth a new one
-_GROUP_SIZE: Final = 64 * 1024 * 1024  # of rows in Arrow, in one row group
+FILES_MIN: Final = 32  # small files that are worth a new one
+_GROUP_SIZE: Final = 64 * 1024 * 1024  # Arrow bytes of one row group
 
 
 class TableSpoilt(BadRequest):
@@ -38,7 +37,7 @@ class TableSpoilt(BadRequest):
 
 @dataclass(frozen=True, slots=True)
 class SmallFile:
-    """A file that may be put together with others."""
+    """A candidate for compaction."""
 
     path: str
     size: int
@@ -46,9 +45,9 @@ class SmallFile:
 
 
 def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int | None:
-    """Put small files together, if there are enough. Return how many; None: lost a race."""
+    """Compact small files if there are enough. Return how many; None: the race was lost."""
     if len(record.ends) != record.count:
-        return 0  # a partition's place is lost: the next round says so
+        return 0  # a partition's position is lost: the next round raises that
     refuse_unkept(record.table, record.path)
     found = chosen(record, file_size, files_min)
     if not found:
@@ -65,20 +64,20 @@ def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int |
         return len(found) if is_done else None
     except (FileNotFoundError, FileGone):
         _refuse_missing(root, record, found)
-        return None  # another has compacted, and somebody vacuumed
+        return None  # another driver compacted, and the table was vacuumed
 
 
 def _refuse_missing(root: Path, record: Record, files: list[SmallFile]) -> None:
-    """Raise TableSpoilt if one is not there though the table, looked at later, names it."""
+    """Raise TableSpoilt for a missing file that the table, read again, still lists."""
     missing = [one for one in files if not (root / one.path).exists()]
     named = {one.path for one in _files(look(str(root), record.source))}
     for one in missing:
         if one.path in named:
-            raise _spoilt(root / one.path, "is not there, and the table names it")
+            raise _spoilt(root / one.path, "is missing, but the table lists it")
 
 
 def chosen(record: Record, file_size: int, files_min: int) -> list[SmallFile]:
-    """Return the files to put together, at most `file_size` in all, the smallest first."""
+    """Return the files to compact, smallest first, at most `file_size` in total."""
     files = sorted(_files(record), key=lambda file: file.size)
     size = best = 0
     for count, one in enumerate(files, 1):
@@ -91,7 +90,7 @@ def chosen(record: Record, file_size: int, files_min: int) -> list[SmallFile]:
 
 
 def _files(record: Record) -> list[SmallFile]:
-    """Return the files that have names of ours."""
+    """Return the files named by Headrace."""
     actions: Any = pa.table(record.table.get_add_actions(flatten=True))
     rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
     return [
@@ -112,7 +111,7 @@ def _write(root: Path, record: Record, files: list[SmallFile]) -> DataFile:
 
 
 def _gathered(root: Path, files: list[SmallFile], schema: pa.Schema) -> Iterator[pa.Table]:
-    """Give the rows of all files, in pieces that are worth a row group."""
+    """Yield the rows of all files, in pieces as large as a row group."""
     held: list[pa.Table] = []
     size = 0
     for file in files:
@@ -127,7 +126,7 @@ def _gathered(root: Path, files: list[SmallFile], schema: pa.Schema) -> Iterator
 
 
 def _read(path: Path, file: SmallFile, schema: pa.Schema) -> Iterator[pa.Table]:
-    """Read a file as rows of the table: what came later is missing in it."""
+    """Read a file as rows of the table; columns added later are null."""
     row_count = 0
     with open(path, "rb") as source:
         try:
@@ -139,7 +138,7 @@ def _read(path: Path, file: SmallFile, schema: pa.Schema) -> Iterator[pa.Table]:
         except (OSError, pa.ArrowException) as error:
             raise _spoilt(path, f"cannot be read: {error}") from error
     if row_count != file.row_count:
-        raise _spoilt(path, f"has {row_count:,} rows, the table says {file.row_count:,}")
+        raise _spoilt(path, f"has {row_count:,} rows, but the table records {file.row_count:,}")
 
 
 def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
@@ -155,6 +154,6 @@ def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def _spoilt(path: Path, what: str) -> TableSpoilt:
     return TableSpoilt(
         f"{path} {what}",
-        hint="headrace prove tells which rows are wrong; "
-        'file_size = "0" goes on without putting files together',
+        hint="Run headrace prove to see which rows are wrong; "
+        'file_size = "0" continues without compaction',
     )

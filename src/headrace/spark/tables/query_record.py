@@ -1,17 +1,18 @@
-"""What a Delta table says about the streaming query that fills it: its batches, each once.
+"""The batches of a streaming query, recorded in the Delta table that it fills, each once.
 
-To the table a query is a source with one partition, whose rows are its batches (`record.py`):
+To the table a query is a source with one partition whose rows are its batches
+(`table_record.py`):
 
     txn headrace:<name>                        rises with each commit
-    txn headrace:<name>:query <id>:count       1 as soon as a batch is there
+    txn headrace:<name>:query <id>:count       1 from the first batch on
     txn headrace:<name>:query <id>:0           the next batch
     txn headrace:<name>:query <id>:0+          the first batch: 0
-    txn headrace:<name>:query <id>:entry       what the checkpointLocation said of the newest
+    txn headrace:<name>:query <id>:entry       digest of the newest checkpointLocation entry
     txn headrace:<name>:query <id>:version     of the table, with the newest batch
 
-The id is of the query's checkpointLocation, and the table's property `headrace.<name>` says it.
-A query has two checkpoints, so they may disagree, if one was lost, copied or put back. Spark
-repeats its newest batch only, and plays the same entry then. Anything else ends the query.
+The id is that of the query's checkpointLocation; the table's property `headrace.<name>` holds
+it. A query has two checkpoints, which may disagree if one was lost, copied or restored. Spark
+repeats only its newest batch, with the same entry. Anything else ends the query.
 """
 
 from collections.abc import Sequence
@@ -37,16 +38,16 @@ from headrace.spark.tables.table_record import (
 )
 
 _BATCHES: Final = 0  # the partition
-_ANEW: Final = "begin anew with a new table and a new checkpointLocation"
+_ANEW: Final = "start over with a new table and a new checkpointLocation"
 
 
 class TableDisagrees(BadRequest):
-    """A table and the checkpointLocation of its query are not of the same moment."""
+    """A table and the checkpointLocation of its query are not from the same moment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Query(LogSource):
-    """A streaming query, as what fills a table."""
+    """A streaming query as the source of a table."""
 
     @classmethod
     def called(cls, name: str, query: str) -> "Query":
@@ -66,7 +67,7 @@ class Query(LogSource):
 
 @dataclass(frozen=True, slots=True)
 class Batches:
-    """One look at the table."""
+    """The record of a query, read from its table."""
 
     path: str
     record: Record
@@ -77,26 +78,26 @@ class Batches:
         return self.record.ends.get(_BATCHES, 0)
 
     def is_new(self, batch: int, entry: int) -> bool:
-        """Tell whether a batch is next; False if it is there. TableDisagrees: neither."""
+        """Whether a batch is the next; False if it is already in. Raises TableDisagrees."""
         there = f"the table at {self.path} has the batches of {self.record.source.life}"
         if batch > self.next:
             raise _behind(f"{there} up to {self.next - 1}" if self.next else _none(self), batch)
         if batch == self.next:
             return True
         if batch < self.next - 1:
-            flaw = f"up to {self.next - 1}, and its checkpointLocation is at {batch}"
+            flaw = f"up to {self.next - 1}, but its checkpointLocation is at {batch}"
         elif entry != self.entry:
-            flaw = f"up to {batch}, and its checkpointLocation has other rows in {batch}"
+            flaw = f"up to {batch}, but its checkpointLocation has different rows in {batch}"
         else:
             return False
         raise TableDisagrees(
-            f"{there} {flaw}: it was copied, or put back from an old copy",
-            hint=f"Two ways out: put back the checkpointLocation that has brought batch "
+            f"{there} {flaw}: it was copied, or restored from an old copy",
+            hint=f"Two ways out: restore the checkpointLocation that wrote batch "
             f"{self.next - 1}, or {_ANEW}",
         )
 
     def commit(self, files: Sequence[DataFile], batch: int, entry: int) -> bool:
-        """Add a batch: its rows, and that it is there. False: look again, it may be there."""
+        """Commit a batch and its number. False: read again, it may already be in."""
         assert batch == self.next
         beside, end = {self.record.source.of("entry"): entry}, {_BATCHES: batch + 1}
         return committed(
@@ -105,7 +106,7 @@ class Batches:
 
 
 def begin(path: str, query: Query, batch: int, schema: pa.Schema) -> Batches:
-    """Make the table for a first batch, or look at the one that is there."""
+    """Create the table for a first batch, or read the existing one."""
     if not DeltaTable.is_deltatable(path):
         if batch:
             raise _behind(f"there is no table at {path} for {query.life}", batch)
@@ -114,7 +115,7 @@ def begin(path: str, query: Query, batch: int, schema: pa.Schema) -> Batches:
 
 
 def look(path: str, query: Query, batch: int) -> Batches:
-    """Read which batches a table has. BadRequest if they are not of this query."""
+    """Read which batches a table has. Raises BadRequest if they are not this query's."""
     table = own_table(path, query)
     _refuse_other(table, path, query, batch)
     refuse_unkept(table, path)
@@ -131,8 +132,8 @@ def look(path: str, query: Query, batch: int) -> Batches:
 
 def _lost(path: str, query: Query) -> RecordLost:
     return RecordLost(
-        f"the table at {path} does not say which batches of {query.life} it has",
-        hint=f"It was rewritten by something else: {_ANEW}",
+        f"the table at {path} does not record which batches of {query.life} it has",
+        hint=f"It was rewritten by another program: {_ANEW}",
     )
 
 
@@ -141,16 +142,15 @@ def _refuse_other(table: DeltaTable, path: str, query: Query, batch: int) -> Non
     if not told.startswith(QUERY):
         raise TableForeign(
             f"the table at {path} is filled by pipeline {query.pipeline!r} from {told}",
-            hint="Name another table",
+            hint="Use another table",
         )
     if told == query.life:
         return
-    anew = _ANEW if batch else "give this query a table of its own, and begin anew"
+    anew = _ANEW if batch else "start over with a separate table for this query"
     raise TableDisagrees(
-        f"the table at {path} is filled by {told}, and this is {query.life}: "
-        "it has another checkpointLocation",
-        hint=f"Two ways out: start it with the checkpointLocation of {told}, and go on, "
-        f"or {anew}",
+        f"the table at {path} is filled by {told}, but this is {query.life}: "
+        "it has a different checkpointLocation",
+        hint=f"Two ways out: continue with the checkpointLocation of {told}, or {anew}",
     )
 
 
@@ -163,7 +163,7 @@ def _refuse_restored(record: Record) -> None:
     found = restore_of(record)
     if found is not None:
         raise TableDisagrees(
-            f"{found}, and has not all rows of the batches that it names",
+            f"{found}, so the table lacks rows of the batches that it records",
             hint=found.ways_out(_ANEW),
         )
 
@@ -174,7 +174,8 @@ def _none(batches: Batches) -> str:
 
 def _behind(there: str, batch: int) -> TableDisagrees:
     return TableDisagrees(
-        f"{there}, and its checkpointLocation is at {batch}: batches are missing",
-        hint=f"Two ways out: put back the table that has batch {batch - 1}, and go on, or "
-        f"{_ANEW}. A function of yours must pass on every batch, empty ones, too",
+        f"{there}, but its checkpointLocation is at {batch}: batches are missing",
+        hint=f"Two ways out: restore the table that has batch {batch - 1} and continue, or "
+        f"{_ANEW}. A foreachBatch function of your own must pass on every batch, also empty "
+        "ones",
     )

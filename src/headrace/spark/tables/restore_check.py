@@ -1,15 +1,15 @@
-"""Has somebody put back an older state of a table? It goes on to record the newer one.
+"""Detects that a table was restored to an older version while it still records the newer one.
 
-Delta's RESTORE changes which files a table has, and leaves its txn actions: they name rows that
-are gone. So each commit that changes rows records its own version, and the entries of the
-table's log since then are read; usually there are none. A restore to a state that the table had
-since then, such as one that undoes another, takes no row away.
+Delta's RESTORE changes the files of a table but keeps its txn actions, which then count rows
+that the table no longer has. So each commit that changes rows records its own version, and the
+entries of the table's log since then are read; usually there are none. A restore to a state
+that the table had since then, such as one that undoes another, removes no rows.
 
-States are compared by what the entries add and remove. Deltalake is not asked: its history
-numbers commits wrongly if others came since the table was loaded, and a version whose first
-entries were cleaned up loads with files missing. Entries that are gone count as no restore. If
-others came after them, the table is compared with what it was then, and a restore of a version
-among those that are gone stops nobody, either.
+States are compared by what the entries add and remove, not with deltalake: its history numbers
+commits wrongly if more came since the table was loaded, and a version whose first entries were
+cleaned up loads with files missing. Entries that were cleaned up count as no restore. If later
+entries exist, the table is compared with its state at the first of them, and a restore of a
+version that was cleaned up does not stop a pipeline, either.
 """
 
 import json
@@ -24,7 +24,7 @@ from headrace.spark.source.delta_scan import log_damage
 from headrace.spark.tables.table_errors import TableRestored
 from headrace.spark.tables.table_record import Record, local_path
 
-_RESTORE: Final = "RESTORE"  # what Spark and deltalake call it
+_RESTORE: Final = "RESTORE"  # the operation's name in Spark and deltalake
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,40 +32,37 @@ class Restore:
     """A restore after which the rows of a table are not those that it records."""
 
     path: str  # of the table
-    version: int  # that the restore made
-    can_be_undone: bool  # the version before is there, and all its files
+    version: int  # created by the restore
+    can_be_undone: bool  # the version before it and all its files exist
 
     def __str__(self) -> str:
-        return (
-            f"the table at {self.path} was restored to an older version by its version "
-            f"{self.version}"
-        )
+        return f"version {self.version} of the table at {self.path} restored an older version"
 
     def ways_out(self, anew: str) -> str:
         """Return what to do about it; `anew` always helps."""
-        before = f"its version {self.version - 1}"
+        before = f"version {self.version - 1}"
         if self.can_be_undone:
-            return f"Two ways out: restore {before}, and go on, or {anew}"
-        return f"What {before} had is not all there any more, so {anew}"
+            return f"Two ways out: restore {before} and continue, or {anew}"
+        return f"{before.capitalize()} is no longer complete, so {anew}"
 
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """What an entry of a table's log does to its files."""
+    """The effect of an entry of a table's log on its files."""
 
     added: Sequence[str]
     removed: Sequence[str]
     is_restore: bool
-    target: int | None  # the version that it restores; None: it names a time, or nothing
+    target: int | None  # the version that it restores; None: a time, or unknown
 
 
 @dataclass(slots=True)
 class _Change:
-    """How the files of a table differ from those that it had at one version."""
+    """The difference between the files of a table and those at an earlier version."""
 
     added: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
-    digest: int = 0  # of both: who keeps many need not keep their names
+    digest: int = 0  # of both sets, to remember many states without their names
 
     def play(self, entry: _Entry) -> None:
         for path in entry.removed:
@@ -74,7 +71,7 @@ class _Change:
             self._move(path, self.removed, self.added)
 
     def _move(self, path: str, back: set[str], there: set[str]) -> None:
-        """Note a file as added or removed, or, if it was the other before, as neither."""
+        """Record a file as added or removed, or cancel the opposite."""
         if path in there:
             return
         if path in back:
@@ -86,15 +83,15 @@ class _Change:
 
 @dataclass(slots=True)
 class _Replay:
-    """What became of a table since the version that it records."""
+    """The history of a table since the version that it records."""
 
-    version: int  # that it records
-    reached: int  # the newest version that was looked at
-    first: int | None = None  # version whose entry was the first that is there
-    restore: int | None = None  # version that made the rows others than are recorded
+    version: int  # recorded in the table
+    reached: int  # the newest version read
+    first: int | None = None  # the version of the first existing entry
+    restore: int | None = None  # the version whose restore made the rows differ
     every: _Change = field(default_factory=_Change)  # since the recorded version
     since: _Change = field(default_factory=_Change)  # since the last whole one
-    whole: set[int] = field(default_factory=lambda: {0})  # digests, from before any restore
+    whole: set[int] = field(default_factory=lambda: {0})  # digests of states with all rows
 
     def play(self, number: int, entry: _Entry) -> None:
         self.first = self.first or number
@@ -107,25 +104,25 @@ class _Replay:
             self.restore = number
 
     def _has_all(self, restore: _Entry) -> bool:
-        """Tell whether a restore brings a state that had the rows that are recorded."""
+        """Whether a restore leads to a state with the recorded rows."""
         assert self.first is not None
         if restore.target is not None and self.version <= restore.target < self.first:
-            return True  # the recorded version, or one of which nobody knows the files
+            return True  # the recorded version, or one whose files are unknown
         return self.every.digest in self.whole
 
 
 @dataclass(slots=True)
 class Watch:
-    """Looks at a table again and again, and reads each entry of its log once.
+    """Checks a table repeatedly, reading each entry of its log once.
 
-    A pipeline that waits for rows looks each second, and others may commit thousands of times.
+    An idle pipeline checks every second, and other writers may commit thousands of times.
     """
 
-    table: str = ""  # its id: another may be at its path one day
+    table: str = ""  # its id: another table may appear at the path
     replay: _Replay | None = None
 
     def restore_of(self, record: Record) -> Restore | None:
-        """Return the restore that counts. None: none, it was undone, or nobody knows."""
+        """Return the restore in effect. None: there is none, it was undone, or is unknown."""
         if record.version is None:
             return None
         replay = self._replay(record, record.version)
@@ -140,7 +137,7 @@ class Watch:
         return Restore(record.path, replay.restore, can_be_undone)
 
     def _replay(self, record: Record, version: int) -> _Replay:
-        """Return what to go on with: what was read before, if it is of this table's rows."""
+        """Return the replay to continue: the last one if it fits this table and version."""
         table, found = str(record.table.metadata().id), self.replay
         is_other = self.table != table or found is None or found.version != version
         if found is None or is_other or found.reached > record.table.version():
@@ -153,14 +150,15 @@ def refuse_restored(record: Record, watch: Watch | None = None) -> None:
     """Raise TableRestored if the rows of a pipeline's table are not those that it records."""
     found = (watch or Watch()).restore_of(record)
     if found is not None:
-        anew = "bring its rows again: headrace pipeline reset FILE --truncate"
+        anew = "load its rows again: headrace pipeline reset FILE --truncate"
         raise TableRestored(
-            f"{found}, and its rows are not those that it records", hint=found.ways_out(anew)
+            f"{found}, so the rows are not those that the table records",
+            hint=found.ways_out(anew),
         )
 
 
 def restore_of(record: Record) -> Restore | None:
-    """Return the restore that counts, in one look."""
+    """Return the restore in effect, in a single check."""
     return Watch().restore_of(record)
 
 
@@ -181,12 +179,12 @@ def _read(record: Record, version: int) -> _Entry | None:
 
 
 def _entry(actions: Sequence[object]) -> _Entry:
-    """Take from an entry what counts. ValueError: it is not what a log of Delta has."""
+    """Parse an entry. Raises ValueError if it is not an entry of a Delta log."""
     if not all(isinstance(action, dict) for action in actions):
-        raise ValueError("a line that is no action")
+        raise ValueError("a line that is not an action")
     removed = _files(actions, "remove")
     added = _files(actions, "add")
-    # Without a file that goes and a row that changes, they are there: it tells more of them.
+    # No file removed and no row changed: the files are already in; this only adds details.
     is_known = not removed and not any(one.get("dataChange", True) for one in added)
     told = [one for one in _each(actions, "commitInfo") if isinstance(one, dict)]
     restores = [one for one in told if one.get("operation") == _RESTORE]
@@ -219,13 +217,13 @@ def _target(restores: Iterable[dict[str, Any]]) -> int | None:
 
 
 def _is_there(record: Record, version: int, removed: Collection[str]) -> bool:
-    """Tell whether a version can be restored, from which these files were removed since."""
+    """Whether a version can be restored, given the files removed since then."""
     files = (Path(record.path, local_path(path)) for path in removed)
     return _is_told(record, version) and all(file.exists() for file in files)
 
 
 def _is_told(record: Record, version: int) -> bool:
-    """Tell whether the log has all entries of a version, from the first or a checkpoint on."""
+    """Whether the log has all entries of a version, from the first or a checkpoint on."""
     for number in range(version, -1, -1):
         entry = record.entry(number)
         if any(entry.parent.glob(f"{entry.stem}.checkpoint*")):

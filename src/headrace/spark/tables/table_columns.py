@@ -1,7 +1,7 @@
-"""Do rows fit the columns of a Delta table? A file of another type would break its readers.
+"""Checks that rows fit the columns of a Delta table: a file of another type breaks its readers.
 
-Types are compared as Delta has them: a large string is a string, the names inside a list do not
-matter. A column that is never null fits one that may be, and not the other way round.
+Types are compared as Delta types: a large string is a string, and names inside a list do not
+matter. A non-nullable column fits a nullable one, but not the other way round.
 """
 
 from collections.abc import Iterator
@@ -17,18 +17,18 @@ from headrace.spark.topic_source import SchemaChanged
 
 
 def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
-    """Return the columns that the table does not have, which may be null in its rows.
+    """Return the columns that the table lacks, as nullable.
 
-    SchemaChanged names a column that it has with a type that does not take the rows, or that
-    is never null, and that the rows do not have.
+    Raises SchemaChanged for a column whose type in the table does not fit the rows, and for a
+    non-nullable column of the table that the rows lack.
     """
     have = pa.schema(table.schema().to_arrow())
     for field in have:
         if not field.nullable and field.name not in schema.names:
             raise SchemaChanged(
-                f"column {field.name} is {_words(field)} in the table, and the rows that are "
-                "next do not have it",
-                hint="Have the transform make it, or bring the rows into a new table",
+                f"column {field.name} is {_words(field)} in the table, but the next rows do "
+                "not have it",
+                hint="Have the transform add it, or write the rows to a new table",
             )
     _refuse_other_case(have, schema)
     for field in as_delta(schema):
@@ -36,9 +36,9 @@ def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
         if place >= 0 and not _fits(have.field(place), field):
             raise SchemaChanged(
                 f"column {field.name} is {_words(have.field(place))} in the table, "
-                f"and {_words(field)} in the rows that are next",
-                hint=f"Have the transform make it {_words(have.field(place))}, "
-                "or bring the rows into a new table",
+                f"but {_words(field)} in the next rows",
+                hint=f"Have the transform cast it to {_words(have.field(place))}, "
+                "or write the rows to a new table",
             )
     return pa.schema(
         [field.with_nullable(True) for field in schema if field.name not in have.names]
@@ -46,47 +46,47 @@ def new_columns(table: DeltaTable, schema: pa.Schema) -> pa.Schema:
 
 
 def _refuse_other_case(have: pa.Schema, schema: pa.Schema) -> None:
-    """Raise SchemaChanged for a column that differs from one of the table in case alone."""
+    """Raise SchemaChanged for a column that differs from one of the table in case only."""
     known = {name.lower(): name for name in have.names}
     for name in schema.names:
         theirs = known.get(name.lower(), name)
         if theirs != name:
             raise SchemaChanged(
-                f"column {name} is called {theirs} in the table, which tells columns apart by "
-                "letters alone, not by case",
-                hint=f"Have the transform call it {theirs}, or bring the rows into a new table",
+                f"column {name} is called {theirs} in the table, whose column names are not "
+                "case-sensitive",
+                hint=f"Have the transform call it {theirs}, or write the rows to a new table",
             )
 
 
 def file_columns(frame: StructType, key: str) -> pa.Schema:
-    """Return the columns of the files that a frame becomes.
+    """Return the columns of the files that a frame is written to.
 
-    BadConfig names one of a type that no Delta table has, as a flaw of the setting `key`.
+    Raises BadConfig, for the setting `key`, for a column of a type that Delta does not support.
     """
     for field in frame:
         if not _is_known(field):
             raise BadConfig(
                 key,
                 f"column {field.name} is {field.dataType.simpleString()}, "
-                "which no Delta table has",
-                hint="Have it made a number or a string, or leave it out",
+                "which Delta tables do not support",
+                hint="Convert it to a number or a string, or leave it out",
             )
     return loosened(to_arrow_schema(frame, timezone="UTC"))
 
 
 def refuse_twins(frame: StructType, key: str) -> None:
-    """Raise BadConfig, a flaw of the setting `key`, for names that are one to a table."""
+    """Raise BadConfig, for the setting `key`, for names that are the same in a table."""
     if twice := sorted(set(_twins("", frame))):
         raise BadConfig(
             key,
-            f"it makes {', '.join(twice)} more than once",
-            hint="A table tells its columns, and the fields of a struct, apart by their "
-            "letters alone, not by case",
+            f"it produces {', '.join(twice)} more than once",
+            hint="Rename them: names of columns, and of fields of a struct, are not "
+            "case-sensitive in a table",
         )
 
 
 def _twins(path: str, kind: DataType) -> Iterator[str]:
-    """Name the columns, or fields of structs, however deep, that are there twice."""
+    """Yield the columns, or fields of structs at any depth, that occur twice."""
     if isinstance(kind, StructType):
         names = [f"{path}{field.name.lower()}" for field in kind]
         yield from (name for name in names if names.count(name) > 1)
@@ -102,23 +102,23 @@ def _twins(path: str, kind: DataType) -> Iterator[str]:
 def _is_known(field: StructField) -> bool:
     try:
         found = to_arrow_schema(StructType([field]), timezone="UTC")
-    except PySparkException:  # not even Arrow has it
+    except PySparkException:  # not even Arrow supports it
         return False
     return not any(_is_strange(each.type) for each in found)
 
 
 def _is_strange(kind: pa.DataType) -> bool:
-    """Tell of a type that Spark gives whether Delta has none like it, inside it, too."""
+    """Whether a type, or one inside it, has no equivalent in Delta."""
     if inner := _inner(kind):
         return any(_is_strange(field.type) for field in inner)
     return bool(pa.types.is_duration(kind) or pa.types.is_time(kind))
 
 
 def loosened(schema: pa.Schema) -> pa.Schema:
-    """Return the same columns, whose inner fields may all be null.
+    """Return the same columns with all inner fields nullable.
 
-    A struct that is null has nothing inside, whatever its fields promise: Arrow, Parquet and
-    Spark each write that otherwise, and a table that takes the promise takes no such row.
+    A null struct has no fields, even if they are non-nullable: Arrow, Parquet and Spark each
+    write that differently, and a table that enforces it rejects those rows.
     """
     return pa.schema([field.with_type(_loose(field.type)) for field in schema])
 
@@ -139,12 +139,12 @@ def _loose_field(field: pa.Field) -> pa.Field:
 
 
 def as_delta(schema: pa.Schema) -> pa.Schema:
-    """Return the same columns as they come out of a Delta table."""
+    """Return the same columns with the types of a Delta table."""
     return pa.schema(Schema.from_arrow(schema).to_arrow())
 
 
 def _fits(wanted: pa.Field, found: pa.Field) -> bool:
-    """Tell whether each value of one column may stand in the other."""
+    """Whether every value of `found` is valid in `wanted`."""
     if found.nullable and not wanted.nullable:
         return False
     inner, other = _inner(wanted.type), _inner(found.type)

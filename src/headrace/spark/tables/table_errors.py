@@ -1,4 +1,4 @@
-"""Why a pipeline does not go on with a table: each has a name."""
+"""Errors for which a pipeline stops writing to a table."""
 
 import re
 from pathlib import Path
@@ -10,7 +10,7 @@ from headrace.errors import BadRequest, StorageFailed
 
 
 def first_file(root: Path) -> Path | None:
-    """Return a file below a directory that readers of tables would see: no hidden one."""
+    """Return a file below a directory that readers of tables would see, not a hidden one."""
     for found in root.rglob("*"):
         names = found.relative_to(root).parts
         if not any(name.startswith(("_", ".")) for name in names) and found.is_file():
@@ -20,52 +20,52 @@ def first_file(root: Path) -> Path | None:
 
 _PAINT: Final = re.compile(r"\x1b\[[\d;]*m")
 _AGAIN: Final = (
-    "Free some space, or mend what is wrong there, and start the pipeline, or the query, "
-    "again: it goes on where the table says"
+    "Free some space or fix the cause, then restart the pipeline or query: it resumes where "
+    "the table says"
 )
 
 
 def storage_failed(path: str, error: OSError | DeltaError) -> StorageFailed:
-    """Say of the table at `path` what a commit failed with."""
+    """Return the error of a failed commit to the table at `path`."""
     reason = OSError(error.errno if isinstance(error, OSError) else None, reason_of(error))
     return StorageFailed(path.rstrip("/"), "a commit", reason, hint=_AGAIN)
 
 
 def reason_of(error: OSError | DeltaError) -> str:
-    """Return the last leaf of the tree that deltalake paints: it is the reason."""
+    """Return the last leaf of deltalake's error tree: it is the reason."""
     lines = [line.strip(" ↳") for line in _PAINT.sub("", str(error)).splitlines()]
     words = [line for line in lines if line] or [repr(error)]
     return words[-1]
 
 
 class TableForeign(BadRequest):
-    """A table that is not this pipeline's."""
+    """The table does not belong to this pipeline."""
 
 
 class RecordLost(BadRequest):
-    """The table names the pipeline, and says nothing about how far it is."""
+    """The table names the pipeline but does not record its position."""
 
 
 class TableStrange(BadRequest):
-    """A table that is not what its files alone say, or that demands what is not kept."""
+    """The table has features that Headrace does not support."""
 
 
 class TableAhead(BadRequest):
     """The table has rows that the log does not have."""
 
     hint = (
-        "The log was put back from an old copy, or it is another one. Put a newer one back, or "
-        "begin anew with the rows that it has: headrace pipeline reset FILE --truncate"
+        "The log was restored from an old copy, or it is a different log. Restore a newer "
+        "copy, or start over with the rows that it has: headrace pipeline reset FILE --truncate"
     )
 
 
 class TableRestored(BadRequest):
-    """Somebody has put back an older state of the table, which records a newer one."""
+    """The table was restored to an older version but records a newer one."""
 
 
 class CommitRefused(BadRequest):
-    """The table takes no commit of ours, though nobody was faster."""
+    """The table rejects our commit although no other writer was faster."""
 
 
 class FileGone(BadRequest):
-    """A file that was to be committed is not there as it was written."""
+    """A file to be committed is missing or not as it was written."""

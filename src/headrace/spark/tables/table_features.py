@@ -1,9 +1,9 @@
-"""What a Delta table demands of those who write to it. What is not kept is refused, by name.
+"""Refuses Delta tables whose features place demands on writers that Headrace does not meet.
 
-Deltalake commits ready files and looks at none of this: neither at rows that break a
-constraint, nor at columns that have other names in the files. So there is a list of what is
-kept, and a table with anything else is refused before a file is written. A protocol of numbers
-alone stands for features, too: what counts then is what properties and columns say.
+Deltalake commits ready-made files without checks, neither for rows that violate a constraint
+nor for columns with other names in the files. So there is a list of supported features, and a
+table with any other is refused before a file is written. A protocol given only by numbers
+implies features, too: then properties and columns decide.
 """
 
 import json
@@ -19,56 +19,56 @@ from deltalake.table import ProtocolVersions
 from headrace.spark.source.delta_scan import strange_features
 from headrace.spark.tables.table_errors import TableStrange
 
-# Features that ask nothing of appends, or nothing where no column and no property uses them.
+# Features without demands on appends, or without any unless a column or property uses them.
 KEPT: Final = frozenset(
     {
         "appendOnly",
         "changeDataFeed",
-        "checkConstraints",  # without one
-        "generatedColumns",  # without one
-        "invariants",  # without one
+        "checkConstraints",  # if there are none
+        "generatedColumns",  # if there are none
+        "invariants",  # if there are none
         "timestampNtz",
         "v2Checkpoint",
     }
 )
 _READER_MAX: Final = 3  # with a list of features
 _WRITER_MAX: Final = 7  # the same
-_IDENTITY: Final = 6  # the writer's version that stands for identity columns
+_IDENTITY: Final = 6  # the writer version that implies identity columns
 _CONSTRAINT: Final = "delta.constraints."
 _APPEND_ONLY: Final = "delta.appendOnly"
 _CHANGES: Final = "delta.enableChangeDataFeed"
-_COLUMN: Final = "delta."  # how the metadata begins by which a column demands something
+_COLUMN: Final = "delta."  # prefix of column metadata that makes demands
 _DEFAULT: Final = "CURRENT_DEFAULT"
-_LENGTH: Final = "__CHAR_VARCHAR_TYPE_STRING"  # which Spark checks, and no rule of Delta
+_LENGTH: Final = "__CHAR_VARCHAR_TYPE_STRING"  # checked by Spark, not part of Delta
 
 
 def refuse_unkept(table: DeltaTable, path: str) -> None:
-    """Raise TableStrange if the table demands what a commit of ours would not keep."""
+    """Raise TableStrange if the table has features that our commits would violate."""
     _refuse(_unkept(table), path)
 
 
 def _refuse(unkept: Iterator[str], path: str) -> None:
     if found := sorted(set(unkept)):
         raise TableStrange(
-            f"the table at {path} has {', '.join(found)}, which Headrace does not keep: it "
+            f"the table at {path} has {', '.join(found)}, which Headrace does not support: it "
             "writes nothing to it",
-            hint="Take that from the table, or bring the rows into a new table",
+            hint="Remove that from the table, or write the rows to a new table",
         )
 
 
 def refuse_removal(table: DeltaTable, path: str, *, is_partial: bool) -> None:
-    """Raise TableStrange if rows may not leave the table. `is_partial`: parts of files go."""
+    """Raise TableStrange if the table forbids removal of rows. `is_partial`: parts of files."""
     settings = table.metadata().configuration
     for name, counts in ((_APPEND_ONLY, True), (_CHANGES, is_partial)):
         if counts and settings.get(name, "").lower() == "true":
             raise TableStrange(
-                f"the table at {path} has {name}, and rows would leave it",
-                hint="Set it to false, or bring the rows into a new table",
+                f"the table at {path} has {name}, but rows would be removed from it",
+                hint="Set it to false, or write the rows to a new table",
             )
 
 
 def refuse_unloaded(path: str) -> None:
-    """Raise TableStrange if a table does not load because of its protocol: no file is torn."""
+    """Raise TableStrange if a table fails to load because of its protocol, not of damage."""
     log = Path(path, "_delta_log")
     entries = [
         *sorted(log.glob("*.json"), reverse=True),
@@ -78,14 +78,14 @@ def refuse_unloaded(path: str) -> None:
         try:
             versions = [_versions(told) for told in _protocols(entry)]
         except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
-            return  # it is torn, which is told by its own name
+            return  # it is torn, which has its own error
         if versions:
             _refuse(_features(versions[-1]), path)
             return
 
 
 def _protocols(entry: Path) -> list[dict[str, Any]]:
-    """Return what an entry of a log, or a checkpoint, says of the protocol, if it does."""
+    """Return the protocols in an entry of a log or in a checkpoint, if any."""
     if entry.suffix == ".parquet":
         column = pq.read_table(entry, columns=["protocol"]).column(0)
         return [told for told in column.to_pylist() if told is not None]
@@ -125,7 +125,7 @@ def _features(protocol: ProtocolVersions) -> Iterator[str]:
 
 
 def _columns(path: str, kind: Any) -> Iterator[str]:  # noqa: ANN401 - a schema of Delta, as JSON
-    """Name what columns demand, however deep they are."""
+    """Yield the demands of columns at any depth."""
     if isinstance(kind, list):
         for each in kind:
             yield from _columns(path, each)

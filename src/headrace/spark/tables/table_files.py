@@ -1,4 +1,4 @@
-"""The rows of a frame as data files of a table: written by executors, and in no commit yet."""
+"""Writes the rows of a frame as data files of a table, by executors, without a commit."""
 
 from typing import TYPE_CHECKING
 
@@ -19,8 +19,8 @@ from headrace.spark.worker.files import OURS
 
 
 def write_files(frame: "DataFrame", schema: pa.Schema, table: str) -> list[DataFile]:
-    """Compute the rows once, and write them. RoundFailed: files may be left, in no commit."""
-    # Spark would take a dot or a backtick in a name for its own syntax.
+    """Compute the rows once and write them. RoundFailed may leave uncommitted files."""
+    # Spark would parse a dot or a backtick in a name as syntax.
     plain = frame.toDF(*(f"column{place}" for place in range(len(schema))))
     write = writer(local_path(table), schema.serialize().to_pybytes())
     with told_in_words():
@@ -29,9 +29,9 @@ def write_files(frame: "DataFrame", schema: pa.Schema, table: str) -> list[DataF
 
 
 def orphans_of(table: str, age_seconds: float) -> list[Path]:
-    """Return the files of ours that the table's log has never named, and that are old enough.
+    """Return our files that the table's log never listed and that are old enough.
 
-    A young file may be of a driver that is about to commit it.
+    A driver may be about to commit a young file.
     """
     root = Path(table)
     named = _named(root)
@@ -46,7 +46,7 @@ def orphans_of(table: str, age_seconds: float) -> list[Path]:
 
 
 def _named(root: Path) -> set[str]:
-    """Return every file that the log names: in entries, and in the state of the table."""
+    """Return every file that the log lists, in its entries or in the table's state."""
     from headrace.spark.tables.table_record import table_at
 
     found = {Path(uri).name for uri in table_at(str(root)).file_uris()}

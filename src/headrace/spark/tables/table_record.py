@@ -1,20 +1,19 @@
-"""What a Delta table says about how far its pipeline is: the only checkpoint there is.
+"""The position of a pipeline, recorded in its Delta table: the only checkpoint.
 
     txn headrace:<pipeline>                                  rises with each commit
-    txn headrace:<pipeline>:<topic>:<life>:count             partitions that were recorded
+    txn headrace:<pipeline>:<topic>:<life>:count             number of recorded partitions
     txn headrace:<pipeline>:<topic>:<life>:version           of the table, as its rows changed
-    txn headrace:<pipeline>:<topic>:<life>:<partition>       where its next row is
-    txn headrace:<pipeline>:<topic>:<life>:<partition>+      where its first row was
-    txn …:<partition>:skips                                  ranges that resets have skipped
+    txn headrace:<pipeline>:<topic>:<life>:<partition>       the offset of its next row
+    txn headrace:<pipeline>:<topic>:<life>:<partition>+      the offset of its first row
+    txn …:<partition>:skips                                  number of ranges skipped by resets
     txn …:<partition>:skip<number>:start, …:end              each of them
 
-A life is the revision at which the topic was made, and the id of its log: <created>@<cluster>.
+A life is the revision that created the topic, and the id of its log: <created>@<cluster>.
 
-The table is made with the first two at 0. Each commit of the pipeline has all of them but the
-version, which one that changes no rows leaves as it is, so that two drivers that commit at once
-always conflict. They outlive compaction, checkpoints and the clean-up of the table's log. A
-table is read and committed to through one handle: a fresh one would accept numbers that the
-table has already.
+The table is created with the first two at 0. Each commit of the pipeline sets all of them, so
+that two drivers that commit at once always conflict; the version is left out if no rows change.
+They survive compaction, checkpoints and the clean-up of the table's log. A table is read and
+committed to through one handle: a fresh one would accept numbers that the table already has.
 """
 
 import os
@@ -53,13 +52,13 @@ if TYPE_CHECKING:
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
-QUERY: Final = "query "  # how the table's property begins if it is of a streaming query
-_UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; it is one, mostly
+QUERY: Final = "query "  # prefix of the table's property for a streaming query
+_UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; usually one
 
 
 @dataclass(frozen=True, slots=True)
 class LogSource:
-    """What a pipeline reads: one life of one topic of one log."""
+    """The source of a pipeline: one life of one topic of one log."""
 
     pipeline: str
     topic: str
@@ -79,7 +78,7 @@ class LogSource:
 
     @property
     def life(self) -> str:
-        """Which topic it is, for people; what the table's property says."""
+        """The life of the topic, for people; the value of the table's property."""
         return f"{self.topic} created {self.created} in {self.cluster}"
 
     @property
@@ -94,7 +93,7 @@ class LogSource:
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """One file that a task wrote."""
+    """A file written by a task."""
 
     path: str
     size: int
@@ -104,15 +103,15 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """One file that the table shall not have any more."""
+    """A file to be removed from the table."""
 
-    path: str  # as the table names it
+    path: str  # as listed in the table
     size: int
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where a pipeline goes on, and what its table has."""
+    """Where a pipeline resumes, and what its table has."""
 
     firsts: Mapping[int, int]
     ends: Mapping[int, int]
@@ -121,16 +120,16 @@ class TablePlace:
 
 @dataclass(slots=True)
 class Record:
-    """One look at the table, and the handle it was taken with."""
+    """The record read from a table, and the handle it was read with."""
 
     source: LogSource
     table: DeltaTable
     number: int  # of the newest commit of this pipeline; 0: none
-    ends: dict[int, int]  # the next row of each partition that was recorded
-    count: int  # partitions that were recorded
+    ends: dict[int, int]  # the next row of each recorded partition
+    count: int  # of recorded partitions
     firsts: dict[int, int]  # where the table begins in each of them
-    skips: dict[int, list[tuple[int, int]]]  # start and end of what resets left out
-    version: int | None  # of the table, after our newest change of rows; None: it does not say
+    skips: dict[int, list[tuple[int, int]]]  # start and end of ranges that resets left out
+    version: int | None  # of the table, after our newest change of rows; None: not recorded
 
     @property
     def path(self) -> str:
@@ -138,11 +137,11 @@ class Record:
         return local_path(self.table.table_uri).rstrip("/")
 
     def entry(self, version: int) -> Path:
-        """Return where the table's log has a version. It may be cleaned up."""
+        """Return the path of a version in the table's log. It may have been cleaned up."""
         return Path(self.path, _LOG, f"{version:020}.json")
 
     def ranges(self, partition: int) -> list[tuple[int, int]]:
-        """Return which rows of a partition the table has: from its first on, without skips."""
+        """Return the ranges of a partition in the table: from its first row on, minus skips."""
         start, found = self.firsts[partition], []
         for skip_start, skip_end in self.skips.get(partition, ()):
             found.append((start, skip_start))
@@ -155,10 +154,10 @@ class Record:
         return sum(end - start for start, end in self.skips.get(partition, ()))
 
     def start_of(self, partition: int, first: int) -> int:
-        """Return where a partition goes on.
+        """Return where a partition resumes.
 
-        A new table begins with the `first` row that is retained; a partition that is new to a
-        table, with row 0.
+        A new table begins at `first`, the first retained row; a partition that is new to an
+        existing table, at row 0.
         """
         if not self.number:
             return first
@@ -167,19 +166,19 @@ class Record:
         if partition < self.count:
             raise RecordLost(
                 f"{self.table.table_uri} has no record of partition {partition}, "
-                f"and records {self.count}",
-                hint="Do not run this pipeline; `headrace prove` tells which rows are there",
+                f"but counts {self.count}",
+                hint="Do not run this pipeline; `headrace prove` shows which rows it has",
             )
         return 0
 
     def refuse_vanished(self, partitions: Collection[int]) -> None:
-        """Raise TableAhead if the log, which has these, has not all that were recorded."""
+        """Raise TableAhead unless `partitions`, those of the log, include all recorded ones."""
         for number in range(self.count):
             if number not in partitions:
                 end, topic = self.ends.get(number, 0), self.source.topic
                 raise TableAhead(
-                    f"the table has rows of partition {number} up to {end}, the log of {topic} "
-                    f"has {len(partitions)} partitions, from 0 on"
+                    f"the table has rows of partition {number} up to {end}, but the log of "
+                    f"{topic} has {len(partitions)} partitions, numbered from 0"
                 )
 
     def commit(
@@ -187,30 +186,30 @@ class Record:
         files: Sequence[DataFile],
         starts: Mapping[int, int],
         ends: Mapping[int, int],
-        beside: Mapping[str, int] | None = None,  # numbers of the caller's own
+        beside: Mapping[str, int] | None = None,  # further numbers of the caller
     ) -> bool:
-        """Add the files and the new ends, all or nothing. False: somebody was faster."""
-        assert self.ends.keys() <= ends.keys()  # a partition that is left out is forgotten
+        """Add the files and the new ends, atomically. False: another writer was faster."""
+        assert self.ends.keys() <= ends.keys()  # a partition left out would be forgotten
         firsts = {each: self.firsts.get(each, start) for each, start in starts.items()}
         return self._commit(files, [], {**self._numbers(firsts, ends), **(beside or {})})
 
     def compact(self, files: Sequence[DataFile], removed: Sequence[Removed]) -> bool:
-        """Have other files with the same rows. False: somebody was faster."""
+        """Replace files by others with the same rows. False: another writer was faster."""
         numbers = self._numbers(self.firsts, self.ends)
         return self._commit(files, removed, numbers, is_change=False)
 
     def widen(self, columns: pa.Schema) -> bool:
-        """Add columns. False: somebody was faster."""
+        """Add columns. False: another writer was faster."""
         fields = Schema.from_arrow(columns).fields
         return self._attempt(lambda: self.table.alter.add_columns(fields))
 
     def restart(
         self, files: Sequence[DataFile], removed: Sequence[Removed], after: TablePlace
     ) -> bool:
-        """Have the pipeline go on elsewhere, all or nothing. False: somebody committed.
+        """Move the pipeline to another position, atomically. False: another writer committed.
 
-        The numbers may go back: a table takes what its newest commit says. A partition that
-        `after` does not have is forgotten, its skips, too.
+        Numbers may decrease: a table keeps those of its newest commit. A partition missing in
+        `after` is forgotten, with its skips.
         """
         numbers = self._numbers(after.firsts, after.ends)
         for partition in self.ends.keys() | after.ends.keys():
@@ -235,14 +234,14 @@ class Record:
         removed: Sequence[Removed],
         numbers: Mapping[str, int],
         *,
-        is_change: bool = True,  # of rows, and not of files alone
+        is_change: bool = True,  # of rows, not only of files
     ) -> bool:
         now = int(time.time() * 1_000)
         actions: list[AddAction | RemoveAction] = [
             AddAction(one.path, one.size, {}, now, is_change, one.stats) for one in files
         ]
         actions += [RemoveAction(one.path, is_change, now, one.size, {}) for one in removed]
-        if is_change:  # the commit gets this version, or fails: it is never tried again
+        if is_change:  # the commit gets this version or fails: it is never retried
             numbers = {**numbers, self.source.of("version"): self.table.version() + 1}
         said = [Transaction(name, number, now) for name, number in numbers.items()]
         properties = CommitProperties(
@@ -258,13 +257,12 @@ class Record:
         )
 
     def _attempt(self, commit: Callable[[], None]) -> bool:
-        """Commit, and make that durable. False: somebody was faster.
+        """Commit durably. False: another writer was faster.
 
-        TableStrange: the table demands what is not kept, since this very look or before.
-
-        CommitRefused: it is not in the table, and never will be. StorageFailed: it is or not,
-        whole either way; a new look tells. Deltalake works on after a commit, and fails in
-        that as if the commit had failed.
+        Raises TableStrange if the table has unsupported features, perhaps since this look.
+        CommitRefused: the commit is not in the table and never will be. StorageFailed: it is in
+        or not, whole either way; a new look shows which. Deltalake does work after a commit,
+        and an error there looks like a failed commit.
         """
         before = self.table.version()
         refuse_unkept(self.table, self.path)
@@ -280,7 +278,7 @@ class Record:
         return True
 
     def _refuse_unless_moved(self, before: int, error: CommitFailedError) -> None:
-        """Raise CommitRefused if the table is where it was: then nobody was faster."""
+        """Raise CommitRefused if the table has not changed: then no other writer was faster."""
         if self.entry(before + 1).exists():
             return
         try:
@@ -289,16 +287,16 @@ class Record:
             raise storage_failed(self.path, flaw) from flaw
         if now <= before:
             raise CommitRefused(
-                f"the table at {self.path} takes no commit: {reason_of(error)}",
-                hint="Take from the table what deltalake does not write, or bring the rows "
-                "into a new table",
+                f"the table at {self.path} rejects the commit: {reason_of(error)}",
+                hint="Remove from the table what deltalake cannot write, or write the rows to "
+                "a new table",
             ) from error
 
     def settle(self) -> None:
-        """Make the newest entries durable, whoever wrote them: he may have died before he did.
+        """Sync the newest entries, also those of drivers that may have died before syncing.
 
-        Who tells the log how far the table is calls this first: rows that the log lets go
-        must not be lost with an entry that a power cut takes back.
+        Called before the position is reported to the log: rows that the log then drops must
+        not be lost with an entry that a power cut undoes.
         """
         try:
             self._sync(self.table.version() - _UNSURE_MAX)
@@ -306,36 +304,36 @@ class Record:
             raise storage_failed(self.path, error) from error
 
     def _check(self, files: Sequence[DataFile]) -> None:
-        """Look that each file is there and whole. The table would not be readable without."""
+        """Check that each file exists with its full size; the table is unreadable otherwise."""
         for one in files:
             path = Path(self.path, one.path)
             size = path.stat().st_size if path.exists() else None
             if size != one.size:
-                found = "is not there any more" if size is None else f"has {size:,}"
+                found = "no longer exists" if size is None else f"has {size:,}"
                 raise FileGone(
-                    f"{path} was written with {one.size:,} bytes, and {found}",
-                    hint="Nothing was committed, and the rows come again with the next run. "
-                    "Look what removes files there",
+                    f"{path} was written with {one.size:,} bytes, but {found}",
+                    hint="Nothing was committed, and the next run writes the rows again. "
+                    "Find out what removes files there",
                 )
 
     def _sync(self, before: int) -> None:
-        """Make the new entries of the table's log durable."""
+        """Sync the new entries of the table's log."""
         for version in range(max(before, -1) + 1, self.table.version() + 1):
-            # One that is gone was cleaned up: a checkpoint has what it said.
+            # A missing entry was cleaned up: a checkpoint has its content.
             with suppress(FileNotFoundError), open(self.entry(version), "rb") as file:
                 os.fsync(file.fileno())
         sync_directory(Path(self.path, _LOG))
 
 
 def local_path(uri: str) -> str:
-    """Return the path of a table or a file on a local disk, which may be named by an URI."""
+    """Return the path of a table or a file on a local disk, given as path or URI."""
     return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
 
 
 def data_paths(table: DeltaTable) -> list[str]:
-    """Return the data files that a table names, as they are on disk.
+    """Return the paths on disk of the data files that a table lists.
 
-    Deltalake quotes the table's own path in them, and leaves the rest as it is there.
+    Deltalake percent-encodes the table's own path in them, but not the rest.
     """
     root, quoted = local_path(table.table_uri), table.table_uri.removeprefix("file://")
     found = [uri.removeprefix("file://") for uri in table.file_uris()]
@@ -343,7 +341,7 @@ def data_paths(table: DeltaTable) -> list[str]:
 
 
 def table_at(path: str) -> DeltaTable:
-    """Open a table. BadRequest: none is there. CorruptFile: its log is not what was written."""
+    """Open a table. Raises BadRequest if there is none, CorruptFile if its log is damaged."""
     try:
         return DeltaTable(path)
     except TableNotFoundError:
@@ -354,45 +352,45 @@ def table_at(path: str) -> DeltaTable:
 
 
 def look(path: str, source: LogSource) -> Record:
-    """Read how far the pipeline is. BadRequest for a table that is not its own."""
+    """Read the pipeline's position. Raises BadRequest for a table of another pipeline."""
     return read_record(own_table(path, source), path, source)
 
 
 def own_table(path: str, source: LogSource) -> DeltaTable:
-    """Open the table. BadRequest if it does not name the source, or forgets its record."""
+    """Open the table. Raises BadRequest if it does not name the source or drops its record."""
     table = table_at(path)
     _refuse_strange(table, path)
     settings = table.metadata().configuration
     if source.mark not in settings:
         raise TableForeign(
-            f"the table at {path} was not made by {source.who}",
-            hint="Name another table, or the pipeline that made this one",
+            f"the table at {path} was not created by {source.who}",
+            hint="Use another table, or the pipeline that created this one",
         )
     if _EXPIRY in settings:
         raise TableForeign(
-            f"the table at {path} has {_EXPIRY}, which forgets how far the pipeline is",
+            f"the table at {path} has {_EXPIRY}, which drops the pipeline's position",
             hint="Remove that property from the table",
         )
     return table
 
 
 def read_record(table: DeltaTable, path: str, source: LogSource) -> Record:
-    """Read how far a table is that names the source."""
+    """Read the record of a table that names the source."""
     number = table.transaction_version(source.own)
     count = table.transaction_version(source.of("count"))
     told = table.metadata().configuration[source.mark]
     if told.startswith(QUERY) and told != source.life:
         raise TableForeign(
             f"the table at {path} is filled by {told}, not by {source.life}",
-            hint="Name another table",
+            hint="Use another table",
         )
     if count is None and told != source.life:
         _refuse_other(path, source, told)
     if number is None or count is None or (number == 0) != (count == 0):
         raise RecordLost(
-            f"the table at {path} does not say how far {source.who} is",
-            hint="It was rewritten by something else, and cannot be proven. Put back a version "
-            "of it that says so, or bring the rows into a new table",
+            f"the table at {path} does not record the position of {source.who}",
+            hint="It was rewritten by another program and cannot be proven. Restore a version "
+            "of it that does, or write the rows to a new table",
         )
     found = {each: table.transaction_version(source.of(each)) for each in range(count)}
     ends = {each: end for each, end in found.items() if end is not None}
@@ -403,19 +401,19 @@ def read_record(table: DeltaTable, path: str, source: LogSource) -> Record:
 
 
 def _refuse_other(path: str, source: LogSource, told: str) -> None:
-    """Raise TableForeign if the table says that it was filled from something else."""
+    """Raise TableForeign if the table records another source."""
     topic, found, _ = told.partition(" created ")
     if found and topic == source.topic:
         raise TableForeign(
             f"the table at {path} was filled from {told}: that is another "
             f"life of {topic}, or another log",
-            hint="The topic, or the log, was deleted and made again: use a new table",
+            hint="The topic or the log was deleted and recreated: use a new table",
         )
     if found:
         raise TableForeign(
             f"the table at {path} was filled by pipeline {source.pipeline!r} from {told}, "
-            f"and it reads {source.topic} now",
-            hint="Set its topic back, or give the other one another name and a new table",
+            f"but now reads {source.topic}",
+            hint="Set its topic back, or give the new pipeline another name and a new table",
         )
 
 
@@ -425,13 +423,13 @@ def _refuse_strange(table: DeltaTable, path: str) -> None:
         raise TableStrange(
             f"the table at {path} has {', '.join(strange)}: its files alone do not say "
             "which rows it has",
-            hint="Rewrite it without, by what has put them there, or bring the rows into a new "
+            hint="Remove them with the program that added them, or write the rows to a new "
             "table",
         )
 
 
 def _skips(table: DeltaTable, source: LogSource, partition: int) -> list[tuple[int, int]]:
-    """Return what resets have left out of a partition, in order."""
+    """Return the ranges of a partition that resets skipped, in order."""
     count = table.transaction_version(source.of(f"{partition}:skips")) or 0
     found = []
     for number in range(count):
@@ -439,32 +437,32 @@ def _skips(table: DeltaTable, source: LogSource, partition: int) -> list[tuple[i
         end = table.transaction_version(source.of(f"{partition}:skip{number}:end"))
         if start is None or end is None:
             raise RecordLost(
-                f"{table.table_uri} does not say which rows of partition {partition} a reset "
-                "has skipped",
-                hint="It was rewritten by something else. Do not run this pipeline",
+                f"{table.table_uri} does not record which rows of partition {partition} a "
+                "reset skipped",
+                hint="It was rewritten by another program. Do not run this pipeline",
             )
         found.append((start, end))
     return found
 
 
 def is_made(path: str) -> bool:
-    """Tell whether a table is there. TableForeign: none is, but files of others are."""
+    """Whether the table exists. Raises TableForeign if there are other files instead."""
     if DeltaTable.is_deltatable(path):
         return True
     file = first_file(Path(path))
     if file is None:
         return False
-    if DeltaTable.is_deltatable(path):  # another driver has just made it, and filled it
+    if DeltaTable.is_deltatable(path):  # another driver has just created and filled it
         return True
     raise TableForeign(
-        f"{path} is no Delta table, and holds {file.relative_to(path)}",
-        hint="Name a directory that is empty, or is not there: a table would mix its files "
+        f"{path} is not a Delta table, but contains {file.relative_to(path)}",
+        hint="Give a directory that is empty or does not exist: a table would mix its files "
         "with these",
     )
 
 
 def create(path: str, source: LogSource, schema: pa.Schema) -> Record:
-    """Make the table, which names its pipeline, or look at the one that is there."""
+    """Create the table, which names its pipeline, or read the existing one."""
     if not is_made(path):
         first = [Transaction(source.own, 0), Transaction(source.of("count"), 0)]
         try:
@@ -488,7 +486,7 @@ def create(path: str, source: LogSource, schema: pa.Schema) -> Record:
 
 
 def pipelines_of(path: str) -> list[str]:
-    """Return the names of the pipelines that a table says it is of."""
+    """Return the names of the pipelines that a table records."""
     settings = table_at(path).metadata().configuration
     return sorted(
         key.removeprefix("headrace.") for key in settings if key.startswith("headrace.")

@@ -1,1 +1,1 @@
-"""What runs on executors: the standard library and pyarrow alone."""
+"""The code that runs on executors. It needs only the standard library and pyarrow."""

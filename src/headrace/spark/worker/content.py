@@ -1,9 +1,9 @@
-"""Which rows a batch has, whatever their order and wherever they lie: as one number.
+"""A digest of the rows of a batch that does not depend on their order or their tasks.
 
     content := the sum, modulo 2^128, of BLAKE2b-128 over each row's values
 
-A batch that is computed again after a crash has the same rows, maybe in another order and in
-other tasks. Only one that was published before is counted so: it costs microseconds a row.
+A batch that is recomputed after a crash has the same rows, perhaps in another order and in
+other tasks. Only batches that were already published are digested: it costs microseconds a row.
 """
 
 from dataclasses import dataclass
@@ -17,7 +17,7 @@ _SIZE: Final = 16  # bytes of a digest
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """Rows without an order. Those of several tasks add up."""
+    """An unordered set of rows, as count and digest. Those of several tasks add up."""
 
     row_count: int = 0
     sum: int = 0
@@ -28,7 +28,7 @@ class Content:
 
 
 def content_of(rows: pa.RecordBatch) -> Content:
-    """Count rows in: their values, by the order of the columns."""
+    """Digest rows: their values, in the order of the columns."""
     columns = [column.cast(_plain(column.type)).to_pylist() for column in rows.columns]
     total = 0
     for row in zip(*columns, strict=True):
@@ -37,7 +37,7 @@ def content_of(rows: pa.RecordBatch) -> Content:
 
 
 def _plain(kind: pa.DataType) -> pa.DataType:
-    """Return a type whose values Python writes alike everywhere: times and dates as numbers."""
+    """Return a type with the same `repr` everywhere: times and dates as numbers."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
     if pa.types.is_date32(kind):

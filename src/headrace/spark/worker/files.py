@@ -1,7 +1,7 @@
 """Data files of a table, written by tasks on executors.
 
-Each attempt of a task takes a random name. Only files that a successful task returned are
-committed; others are no part of the table, and are cleaned up later.
+Each attempt of a task uses a random name. Only files returned by a successful task are
+committed; leftovers are not part of the table and are cleaned up later.
 """
 
 import os
@@ -19,15 +19,15 @@ from headrace.spark.worker.plain import plain_rows
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.statistics import Statistics
 
-FILE_SIZE: Final = 128 * 1024 * 1024  # of rows in Arrow, about, in one file
+FILE_SIZE: Final = 128 * 1024 * 1024  # Arrow bytes of the rows in one file, approximate
 PREFIX: Final = "part-"
-# The names of our files, and of nobody else's: Spark and deltalake begin theirs alike.
+# Matches our files only: those of Spark and deltalake have the same prefix.
 OURS: Final = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{32}}\.parquet")
 # What a task returns for each file, as Spark's DDL.
 WRITTEN: Final = "path string, size bigint, row_count bigint, stats string"
 _AGAIN: Final = (
-    "Nothing was committed. Free some space, or mend what is wrong there, and start the "
-    "pipeline, or the query, again: it goes on with the same rows"
+    "Nothing was committed. Free some space or fix the cause, then restart the pipeline or "
+    "query: it resumes with the same rows"
 )
 _SCHEMA: Final = pa.schema(
     [
@@ -44,7 +44,7 @@ def writer(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for `mapInArrow` that writes batches into files below `root`.
 
-    The columns of a batch are those of the schema, in its order, whatever they are called.
+    The columns of a batch match those of the schema by position, not by name.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -79,7 +79,7 @@ def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _file(root: Path, schema: pa.Schema, rows: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Write one file, and tell of it as `WRITTEN` says."""
+    """Write one file and return its row, as in `WRITTEN`."""
     try:
         file = write_file(root, schema, [pa.Table.from_batches(rows, schema)])
     except OSError as error:
@@ -93,9 +93,9 @@ def _file(root: Path, schema: pa.Schema, rows: list[pa.RecordBatch]) -> pa.Recor
 def write_file(
     root: Path, schema: pa.Schema, tables: Iterable[pa.Table]
 ) -> tuple[str, int, int, str]:
-    """Write one file, durably, and tell its name, size, rows and statistics.
+    """Write one file durably and return its name, size, row count and statistics.
 
-    If that fails, nothing of it is left.
+    A failure leaves nothing behind.
     """
     name = f"{PREFIX}{secrets.token_hex(16)}.parquet"
     assert OURS.fullmatch(name)
@@ -124,7 +124,7 @@ def write_file(
 
 
 def sync_directory(path: Path) -> None:
-    """Make the names in a directory durable."""
+    """Sync a directory, so that the names in it are durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(descriptor)

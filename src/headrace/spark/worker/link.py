@@ -1,8 +1,7 @@
-"""One connection to a node, for a task on an executor: it asks, and waits for the answer.
+"""A blocking request/response connection from a task on an executor to a node.
 
-An executor needs nothing for it but the standard library and pyarrow. A lost connection is made
-anew and the question asked again, until the deadline: whoever asks must ask for something that
-may be asked twice.
+It needs only the standard library and pyarrow. After a lost connection it reconnects and
+repeats the request until the deadline, so requests must be idempotent.
 """
 
 import os
@@ -50,21 +49,21 @@ from headrace.wire.msgpack import Buffer
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.write_messages import StageRequest
 
-CONNECT_SECONDS: Final = 5.0  # of one try; another address may be better
-ASK_SECONDS: Final = 120.0  # of one question, tries and waits included: a node may restart
-WAITS: Final = ExponentialBackoff(0.05, 2.0)  # seconds between tries
+CONNECT_SECONDS: Final = 5.0  # of one attempt; another address may work
+ASK_SECONDS: Final = 120.0  # of one request with its retries: a node may restart
+WAITS: Final = ExponentialBackoff(0.05, 2.0)  # seconds between attempts
 
-_UNHEARD: Final = "See whether the node runs. Its address must be one that executors reach, too"
+_UNHEARD: Final = "Check that the node runs, and that executors, too, can reach its address"
 
 Answer = TypeVar("Answer")
 
 
 class LogReplaced(BadRequest):
-    """Another log answers than the one that was meant."""
+    """The log at this address is not the expected one."""
 
 
 class Link:
-    """To the first address that answers. One thread uses it."""
+    """A connection to the first address that answers. Not thread-safe."""
 
     def __init__(
         self, address: str, token_file: str | None, release: str, cluster: str = ""
@@ -72,13 +71,13 @@ class Link:
         self._addresses = parse_addresses(address)
         self._token_file = token_file
         self._release = release
-        self._cluster = cluster  # the id of the log that is meant; "" for whatever answers
+        self._cluster = cluster  # the id of the expected log; "" for any
         self._socket: socket.socket | None = None
         self._reader = _reader()
         self._next_id = 1
-        self._ahead: tuple[Message, int] | None = None  # a request that was sent, and its id
-        self._place = 0  # of the address that is tried next
-        self.body_size_max = 0  # the node says it
+        self._ahead: tuple[Message, int] | None = None  # a request sent ahead, and its id
+        self._place = 0  # of the address to try next
+        self.body_size_max = 0  # from the node's Welcome
 
     def __enter__(self) -> Self:
         return self
@@ -87,17 +86,17 @@ class Link:
         self.close()
 
     def close(self) -> None:
-        """Cut the connection; the next question makes another."""
+        """Close the connection; the next request opens a new one."""
         if self._socket is not None:
             self._socket.close()
             self._socket = None
         self._ahead = None
 
     def ask_ahead(self, request: Message, *, seconds: float = ASK_SECONDS) -> None:
-        """Let the node begin with what is asked for next, while the caller does other work.
+        """Send the next request early, so that the node works while the caller does.
 
-        The next `ask` takes the answer. If that is lost, or asks for something else, this was
-        for nothing.
+        The next `ask` takes the answer. If it asks for something else, or the connection is
+        lost, the answer is discarded.
         """
         if self._socket is None or self._ahead is not None:
             return
@@ -116,7 +115,7 @@ class Link:
         *,
         seconds: float = ASK_SECONDS,
     ) -> tuple[Answer, Buffer]:
-        """Ask until there is an answer. Raise what the node says no with, or Unavailable."""
+        """Send a request until it is answered. Raises the node's error, or Unavailable."""
         deadline = time.monotonic() + seconds
         failures = 0
         while True:
@@ -185,8 +184,8 @@ class Link:
             raise BadFrame(f"expected Welcome, found {type(welcome).__name__}")
         if self._cluster not in ("", welcome.cluster.hex()):
             raise LogReplaced(
-                f"log {welcome.cluster.hex()} answers where {self._cluster} was",
-                hint="Its rows are others, whatever their offsets: begin anew with it",
+                f"expected log {self._cluster}, found log {welcome.cluster.hex()}",
+                hint="This is a different log, so its offsets do not match. Start over with it",
             )
         self.body_size_max = welcome.body_size_max
         if not welcome.needs_proof:
@@ -214,7 +213,9 @@ class Link:
         if isinstance(reply, ErrorReply):
             raise to_error(reply)
         if frame.id != request_id:
-            raise BadFrame(f"an answer to request {frame.id}, not to {request_id}")
+            raise BadFrame(
+                f"expected the answer to request {request_id}, found one to {frame.id}"
+            )
         return reply, frame.body  # type: ignore[return-value]  # `ask` looks at its type
 
     def _send(
@@ -224,7 +225,7 @@ class Link:
         body: Sequence[Buffer],
         deadline: float,
     ) -> int:
-        """Send a request, and return its id."""
+        """Send a request and return its id."""
         request_id, self._next_id = self._next_id, self._next_id + 1
         left = max(deadline - time.monotonic(), 0.001)
         connection.settimeout(left)
@@ -245,7 +246,7 @@ class Link:
 
 
 def _reader() -> FrameReader:
-    """Return a reader whose bodies are not moved as they come, nor cleared before."""
+    """Return a reader that receives bodies in place, into memory that is not cleared."""
     return FrameReader(
         reserved_size=BODY_SIZE_MAX,
         reserve=lambda size: memoryview(pa.allocate_buffer(size)).cast("B"),
@@ -253,7 +254,7 @@ def _reader() -> FrameReader:
 
 
 def _connect(made: socket.socket, path: str) -> None:
-    """Connect to a socket file. The system takes no long path: then by its directory."""
+    """Connect to a socket file; by way of its directory if the path is too long."""
     if len(os.fsencode(path)) <= SOCKET_PATH_SIZE_MAX:
         made.connect(path)
         return
@@ -281,12 +282,12 @@ def _connected(address: Address) -> socket.socket:
 
 def _token(path: str | None) -> bytes:
     if path is None:
-        raise Unauthorized("the node wants a token", hint='Set the option "tokenFile"')
+        raise Unauthorized("the node requires a token", hint='Set the option "tokenFile"')
     try:
         with open(path, encoding="utf-8") as file:
             return file.read().strip().encode()
     except OSError as error:
-        hint = "The file must be there on every executor, too"
+        hint = "The file must exist on every executor, too"
         raise Unauthorized(f"the token cannot be read: {error}", hint=hint) from error
 
 

@@ -1,8 +1,8 @@
-"""Errors as users should read them: the sentence, without the way it came.
+"""Errors as users should read them: the sentence without the traceback.
 
-Spark shows the trace of a Python worker before its error, many lines of ours and of Spark's. A
-worker that ends by an error of Headrace asks Spark to leave the trace out. It ends with that
-error, so nothing else is hidden.
+Spark prints the traceback of a Python worker before its error. A worker that fails with a
+Headrace error asks Spark to omit it. The worker ends with that error, so nothing else is
+hidden.
 """
 
 import os
@@ -19,7 +19,7 @@ Result = TypeVar("Result")
 
 
 def plainly(work: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Have what `work` raises told in one sentence."""
+    """Hide the traceback of Headrace errors that `work` raises."""
 
     @wraps(work)
     def plain(*given: Given.args, **named: Given.kwargs) -> Result:
@@ -33,7 +33,7 @@ def plainly(work: Callable[Given, Result]) -> Callable[Given, Result]:
 
 
 def plain_rows(rows: Iterator[Result]) -> Iterator[Result]:
-    """Give the same rows; what stops them is told in one sentence."""
+    """Yield the same rows; hide the traceback of a Headrace error that ends them."""
     try:
         yield from rows
     except HeadraceError:

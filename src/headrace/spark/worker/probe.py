@@ -1,8 +1,8 @@
-"""Whether tasks can open the segments of a lease, looked at where tasks run.
+"""Checks on the executors whether tasks can open the segments of a lease.
 
-A file of the same name may be another log's, on another machine: its footer says whose rows it
-has. A footer has no checksum, as pages have: what Spark takes from it to find rows is compared
-with what the log says, as far as the log says it.
+On another machine a file of the same name may belong to another log; its footer tells. Unlike
+pages, a footer has no checksum: the parts by which Spark finds rows are compared with what the
+log knows.
 """
 
 import os
@@ -23,7 +23,7 @@ _OFFSET_PLACE: Final = 1  # of `_offset` among the columns
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """A segment, as the log knows it."""
+    """A segment as the log describes it."""
 
     path: str
     start: int
@@ -36,9 +36,9 @@ class Expected:
 def probing(
     files: Sequence[Expected], schemas: dict[int, bytes], task_count: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does with its number: look at all files, and into a share of them.
+    """Return the function of a task: it checks all file sizes and a share of the footers.
 
-    `schemas` are the user's columns of each version, as Arrow writes them.
+    `schemas` are the user's columns of each version, as Arrow IPC.
     """
 
     def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -56,7 +56,7 @@ def probing(
 def first_flaw(
     files: Sequence[Expected], schemas: dict[int, bytes], share: Sequence[int]
 ) -> str | None:
-    """Say what is wrong with the first file that is not as expected; None if all are well."""
+    """Describe the first file that is not as expected; None if all are."""
     for file in files:
         try:
             with open(file.path, "rb") as opened:
@@ -64,7 +64,7 @@ def first_flaw(
         except OSError as error:
             return f"{file.path}: {error.strerror}"
         if size != file.size:
-            return f"{file.path}: {size} bytes, where the log has {file.size}"
+            return f"{file.path}: {size} bytes, but the log has {file.size}"
     columns = {version: _columns(data) for version, data in schemas.items()}
     for place in share:
         flaw = _checked_footer(files[place], columns)
@@ -74,7 +74,7 @@ def first_flaw(
 
 
 def _columns(data: bytes) -> pq.ParquetSchema:
-    """Return how Parquet writes the columns of a segment."""
+    """Return the Parquet schema of a segment."""
     user = pa.ipc.read_schema(pa.py_buffer(data))
     sink = pa.BufferOutputStream()
     pq.write_table(pa.schema([*SYSTEM_FIELDS, *user]).empty_table(), sink)
@@ -84,7 +84,7 @@ def _columns(data: bytes) -> pq.ParquetSchema:
 def _checked_footer(file: Expected, columns: dict[int, pq.ParquetSchema]) -> str | None:
     try:
         return _footer_flaw(pq.read_metadata(file.path), file, columns[file.version])
-    except (pa.ArrowException, OSError, ValueError) as error:  # names that are no text, too
+    except (pa.ArrowException, OSError, ValueError) as error:  # also names that are not text
         return f"its footer cannot be read: {first_line(error)}"
 
 
@@ -93,22 +93,22 @@ def _footer_flaw(
 ) -> str | None:
     found = (footer.metadata or {}).get(_ROW_DIGEST, b"").decode("ascii", "replace")
     if found != file.row_digest.hex():
-        return "another log's rows, by the digest in its footer"
+        return "rows of another log, by the digest in its footer"
     if not footer.schema.equals(columns):
         return "other columns than the topic's"
     place = file.start
     for number in range(footer.num_row_groups):
         group = footer.row_group(number)
         if not _is_well(group, footer.schema, place):
-            return f"row group {number} is not that of the offsets from {place} on"
+            return f"row group {number} does not have the offsets from {place} on"
         place += group.num_rows
     if place != file.end or footer.num_rows != file.end - file.start:
-        return f"rows up to {place}, where the log has them up to {file.end}"
+        return f"rows up to {place}, but the log has rows up to {file.end}"
     return None
 
 
 def _is_well(group: pq.RowGroupMetaData, schema: pq.ParquetSchema, first: int) -> bool:
-    """Compare what a footer says in two places, and what only one answer is right for."""
+    """Whether a row group is consistent with the schema and starts at offset `first`."""
     if group.num_columns != len(schema):
         return False
     for place in range(group.num_columns):
@@ -119,7 +119,7 @@ def _is_well(group: pq.RowGroupMetaData, schema: pq.ParquetSchema, first: int) -
             return False
         if count != group.num_rows if is_flat else count < group.num_rows:
             return False
-    # Last: Arrow ends the process over statistics of a chunk whose type is not its column's.
+    # Last: Arrow aborts on statistics of a chunk whose type is not that of its column.
     offsets = group.column(_OFFSET_PLACE).statistics
     if offsets is None or not offsets.has_min_max:
         return False

@@ -1,6 +1,6 @@
-"""Rows of one range, read by a task on an executor.
+"""Reads the rows of one range in a task on an executor.
 
-The same range is always the same rows, whoever reads it, and how often.
+A range always gives the same rows, however often it is read.
 """
 
 from collections.abc import Iterator
@@ -19,17 +19,19 @@ from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import pieces_of
 from headrace.wire.read_messages import Fetch, FetchReply, StoreCursorRequest
 
-FETCH_SIZE: Final = 8 * 1024 * 1024  # of one answer
-# Spark takes batches as they come. Around 10,000 rows were the fastest; wide ones are cut.
+FETCH_SIZE: Final = 8 * 1024 * 1024  # of one response
+# Spark takes batches of any size. Around 10,000 rows are the fastest; wide rows get fewer.
 ROWS: Final = 10_000
 SIZE: Final = 16 * 1024 * 1024
-ALONE_SIZE: Final = 2 * 1024 * 1024  # one this large goes on its own: joining it would copy it
+ALONE_SIZE: Final = (
+    2 * 1024 * 1024
+)  # a batch this large is passed on alone: joining would copy it
 INTRODUCE_SECONDS: Final = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class LogAddress:
-    """How to reach the log."""
+    """How to connect to the log."""
 
     address: str
     token_file: str | None
@@ -42,7 +44,7 @@ class LogAddress:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Rows `start` to before `end` of one partition, and how they are shown."""
+    """Rows `start` up to but not including `end` of one partition, and their schema."""
 
     where: LogAddress
     topic: str
@@ -51,9 +53,9 @@ class Span:
     created: int
     start: int
     end: int
-    version: int  # of the schema in which rows are shown
-    schemas: tuple[tuple[int, bytes], ...]  # every version that may come, as Arrow writes it
-    exact: bytes  # the schema that Spark expects, as Arrow writes it
+    version: int  # of the schema that rows are converted to
+    schemas: tuple[tuple[int, bytes], ...]  # every version that may occur, as Arrow IPC
+    exact: bytes  # the schema that Spark expects, as Arrow IPC
 
     @property
     def row_count(self) -> int:
@@ -61,7 +63,7 @@ class Span:
 
 
 def read(span: Span) -> Iterator[pa.RecordBatch]:
-    """Give the rows of a span, in order, as batches of about `ROWS`."""
+    """Yield the rows of a span in order, in batches of about `ROWS`."""
     schemas = {version: _schema(data) for version, data in span.schemas}
     exact = _schema(span.exact)
     shape = Projection.of(schemas[span.version], exact.names)
@@ -71,7 +73,7 @@ def read(span: Span) -> Iterator[pa.RecordBatch]:
 
 
 def conformed(batch: pa.RecordBatch, exact: pa.Schema) -> pa.RecordBatch:
-    """Return a batch in Spark's very types; they differ in which values may be missing."""
+    """Cast a batch to Spark's exact types, which differ in nullability only."""
     columns = [
         column if column.type.equals(field.type) else column.cast(field.type)
         for column, field in zip(batch.columns, exact, strict=True)
@@ -84,9 +86,9 @@ def _schema(data: bytes) -> pa.Schema:
 
 
 def introduce(span: Span, group: str, generation: int, *, hold: bool) -> None:
-    """Store where a query is under its name, so that its driver learns it. It may fail.
+    """Store the position of a query under its name, so that its driver learns the name.
 
-    `hold`: what it reads stays until it has read it.
+    Errors are ignored. `hold`: retention keeps rows until the query has read them.
     """
     request = StoreCursorRequest(
         namespace=span.namespace,
@@ -108,7 +110,7 @@ def _entries(
         while start < span.end:
             fetched, body = link.ask(_request(span, start, columns), FetchReply)
             if not start < fetched.next <= span.end:
-                raise BadFrame(f"rows from {start} on were asked for, to {fetched.next} came")
+                raise BadFrame(f"asked for rows from {start} on, got rows up to {fetched.next}")
             if fetched.next < span.end:
                 link.ask_ahead(_request(span, fetched.next, columns))
             for piece, data in pieces_of(fetched, body):
@@ -118,7 +120,7 @@ def _entries(
                     yield rows
                 start += rows.num_rows
             if start != fetched.next:
-                raise BadFrame(f"rows to {fetched.next} were promised, to {start} came")
+                raise BadFrame(f"expected rows up to {fetched.next}, got rows up to {start}")
 
 
 def _request(span: Span, start: int, columns: tuple[str, ...] | None) -> Fetch:
@@ -135,7 +137,7 @@ def _request(span: Span, start: int, columns: tuple[str, ...] | None) -> Fetch:
 
 
 def _asked_for(user: pa.Schema, shape: Projection) -> tuple[str, ...] | None:
-    """Return which columns to ask for; None for all: a node sends entries as they are then."""
+    """Return the columns to request; None for all: the node then sends entries as they are."""
     names = shape.schema.names
     return None if names == Projection.of(user, None).schema.names else tuple(names)
 
@@ -151,24 +153,24 @@ def _rows(
         return pa.ipc.read_record_batch(pa.py_buffer(data), shape.schema)
     schema = schemas.get(piece.schema_id)
     if schema is None:
-        raise BadFrame(f"rows came in schema version {piece.schema_id}, which nobody knows")
+        raise BadFrame(f"received rows of the unknown schema version {piece.schema_id}")
     if piece.schema_id > span.version:
         raise BadRequest(
             f"{span.topic}: rows from {piece.first} on have schema version {piece.schema_id}, "
-            f"which this frame with version {span.version} cannot show",
-            hint="The schema has changed since it was made: load it again",
+            f"newer than version {span.version} of this frame",
+            hint="The schema has changed since the frame was created: load it again",
         )
     place = RowPlace(span.partition, piece.first, piece.timestamp)
     return read_entry(data, schema, piece.row_count, place, shape)
 
 
 def gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Put small batches together and cut large ones."""
+    """Join small batches and split large ones."""
     held: list[pa.RecordBatch] = []
     row_count = size = 0
     for batch in batches:
         for part in _parts(batch):
-            # One that is large enough goes alone: to join it would copy all of it.
+            # A large one is passed on alone: joining would copy all of it.
             more = SIZE if part.nbytes >= ALONE_SIZE else part.nbytes
             if held and (row_count + part.num_rows > ROWS or size + more > SIZE):
                 yield joined(held)

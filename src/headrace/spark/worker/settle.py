@@ -1,7 +1,7 @@
-"""Garbage in a worker of Spark, which collects it after each task.
+"""Keeps imported objects out of the garbage collection that a Spark worker runs per task.
 
-A collection looks at every object, and most came with imports: that takes 40 ms, also after a
-task of few rows, from the cores that the next batch needs. So they are left out of it.
+A collection visits every object, and most of them come from imports: that takes 40 ms even
+after a task of few rows, on cores that the next batch needs.
 """
 
 import gc
@@ -10,6 +10,6 @@ from functools import cache
 
 @cache
 def settle() -> None:
-    """Leave what is there now out of collections, once in a process."""
-    gc.collect()  # what is garbage now would stay for good
+    """Exclude all current objects from collections, once per process."""
+    gc.collect()  # current garbage would stay permanently
     gc.freeze()

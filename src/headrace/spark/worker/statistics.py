@@ -1,24 +1,24 @@
-"""What readers of a Delta table skip files by: rows, missing values, least and greatest ones.
+"""File statistics by which readers of a Delta table skip files: row and null counts, min, max.
 
-A bound may be wider than the values, and never narrower, whatever a reader makes of it:
+A bound may be wider than the values but never narrower, for every reader:
 
-    timestamp   in whole milliseconds, which is what Delta has: the least is rounded down, the
-                greatest up; with a Z if it has a zone
-    date        as it is; none outside the years 1 to 9999
-    string      the first 32 characters; a greatest one that is cut ends with U+10FFFF, which
-                sorts behind all that it stands for
-    float       none if there is a NaN, which readers order differently, and none that is
-                infinite, which JSON does not have; a zero is -0.0 as the least one and 0.0
-                as the greatest
+    timestamp   in whole milliseconds, as in Delta: the minimum rounded down, the maximum up;
+                with a Z if it has a time zone
+    date        as is; none outside the years 1 to 9999
+    string      the first 32 characters; a truncated maximum ends with U+10FFFF, which sorts
+                after everything it stands for
+    float       none if there is a NaN, which readers order differently, and no infinity,
+                which JSON lacks; a zero is -0.0 as the minimum and 0.0 as the maximum
     decimal     every digit
-    boolean     as it is
+    boolean     as is
     binary, list, map       none, as in Delta
 
-The fields of a struct have their own, in objects of its name, which are there without any, too.
+The fields of a struct have their own bounds, in an object of the struct's name; it may be
+empty.
 
-If one column of a file has values and lacks a bound, the file has no bounds at all: deltalake's
-dataset, which pandas, DuckDB and polars read through, compares the column with null then, and
-skips the file.
+If one column of a file has values but lacks a bound, the file gets no bounds at all:
+deltalake's dataset, which pandas, DuckDB and polars read through, would compare the column with
+null and skip the file.
 """
 
 import json
@@ -41,7 +41,7 @@ _ToBound = Callable[[Any], Bound]
 
 
 class Statistics:
-    """Of the rows of one file, as they are written."""
+    """Statistics of one file, collected while its rows are written."""
 
     def __init__(self) -> None:
         self.row_count = 0
@@ -52,7 +52,7 @@ class Statistics:
         self._columns.add_all(table.schema, table.columns)
 
     def told(self) -> str:
-        """Return them as Delta writes them."""
+        """Return the statistics as Delta's JSON."""
         found: dict[str, Bound] = {"numRecords": self.row_count}
         if not self._columns.lacks_a_bound:
             found["minValues"] = self._columns.told("low")
@@ -68,7 +68,7 @@ class _Fields:
         self._each: dict[str, _Fields | _Values] = {}
 
     def add(self, column: pa.ChunkedArray) -> None:
-        self.add_all(column.type, column.flatten())  # a null struct has null fields there
+        self.add_all(column.type, column.flatten())  # fields of a null struct are null in it
 
     def add_all(self, fields: Sequence[pa.Field], columns: Sequence[pa.ChunkedArray]) -> None:
         for field, column in zip(fields, columns, strict=True):
@@ -87,7 +87,7 @@ class _Fields:
 
 
 class _Values:
-    """One column of plain values, or of lists or maps, which are counted only."""
+    """One column of plain values, or of lists or maps, of which only nulls are counted."""
 
     def __init__(self, kind: pa.DataType) -> None:
         self.null_count = 0
@@ -118,13 +118,13 @@ class _Values:
 
     @property
     def lacks_a_bound(self) -> bool:
-        """Tell whether there are values that could have bounds, and one of these is missing."""
+        """Whether there are comparable values but a bound is missing."""
         is_compared = self._low is not None or self._is_unordered
         return is_compared and None in (self.told("low"), self.told("high"))
 
 
 def _kind(kind: pa.DataType) -> tuple[pa.DataType | None, _ToBound, _ToBound]:
-    """Return what values are compared as, and what makes bounds of the least and greatest."""
+    """Return the type for comparison, and the conversions of minimum and maximum to bounds."""
     types = pa.types
     if types.is_integer(kind) or types.is_decimal(kind) or types.is_boolean(kind):
         return kind, _itself, _itself
@@ -136,7 +136,7 @@ def _kind(kind: pa.DataType) -> tuple[pa.DataType | None, _ToBound, _ToBound]:
         zone = "" if kind.tz is None else "Z"
         return pa.int64(), lambda us: _moment(us // _US_IN_MS, zone), _next_moment(zone)
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return pa.large_binary(), _prefix, _prefix_end  # Spark's may be no UTF-8
+        return pa.large_binary(), _prefix, _prefix_end  # Spark's strings may not be UTF-8
     return None, _itself, _itself
 
 
@@ -177,7 +177,7 @@ def _prefix_end(value: bytes) -> str | None:
     if text is None or len(text) <= STRING_SIZE:
         return text
     end = STRING_SIZE
-    while text[end : end + 1] == _LAST:  # which would sort behind a cut here
+    while text[end : end + 1] == _LAST:  # a cut here would sort before it
         end += 1
     return text if end >= len(text) else text[:end] + _LAST
 
@@ -190,12 +190,12 @@ def _text(value: bytes) -> str | None:
 
 
 def _json(value: Bound) -> str:
-    """Write JSON with every digit of a decimal, which `json` has no number for."""
+    """Return JSON with every digit of a decimal, which the `json` module cannot write."""
     if isinstance(value, dict):
         return f"{{{','.join(f'{_plain(key)}:{_json(one)}' for key, one in value.items())}}}"
     return format(value, "f") if isinstance(value, Decimal) else _plain(value)
 
 
 def _plain(value: object) -> str:
-    # Characters as they are: deltalake reads the escapes of U+10FFFF as another one.
+    # Unescaped: deltalake decodes the escaped U+10FFFF to a different character.
     return json.dumps(value, ensure_ascii=False)

@@ -1,8 +1,8 @@
-"""Checksums of rows that go and come: xxh3-128 where there is xxhash, else CRC-32.
+"""Checksums of rows sent and received: xxh3-128 if xxhash is installed, else CRC-32.
 
-An executor needs no xxhash. Where it is installed, a node is told so, and sends rows with the
-checksums that their producers made: neither side computes a CRC-32 then, which takes six times
-as long.
+xxhash is optional on executors. If it is installed, the node is told so and sends rows with the
+checksums that their producers computed. Then neither side computes a CRC-32, which takes six
+times as long.
 """
 
 from collections.abc import Callable, Iterator
@@ -27,32 +27,32 @@ def _xxh3_128() -> Callable[[Buffer], bytes] | None:
 
 
 _digest: Final = _xxh3_128()
-NEEDS_CRC: Final = _digest is None  # what Hello says of us
+NEEDS_CRC: Final = _digest is None  # sent in Hello
 
 
 def checksum_of(body: Buffer) -> bytes:
-    """Return the xxh3-128 of rows that are to be sent; empty: their frame needs a CRC-32."""
+    """Return the xxh3-128 of rows to send; empty if their frame needs a CRC-32."""
     return b"" if _digest is None else _digest(body)
 
 
 def check(frame: Frame, message: Message) -> None:
-    """Compare all rows in a frame with their checksums. BadFrame if they are not as sent."""
+    """Verify the checksums of all rows in a frame. Raises BadFrame on a mismatch."""
     if frame.body_crc is not None:
         check_body(frame)
         return
     if _digest is None or not isinstance(message, FetchReply):
-        raise BadFrame("a body came without its CRC-32")
+        raise BadFrame("received a body without its CRC-32")
     for piece, data in pieces_of(message, frame.body):
         if _digest(data) != piece.checksum:
             raise BadFrame(f"rows from {piece.first} on are not what was sent")
 
 
 def pieces_of(fetched: FetchReply, body: Buffer) -> Iterator[tuple[FetchedPiece, memoryview]]:
-    """Give each piece of an answer with its bytes."""
+    """Yield each piece of an answer with its bytes."""
     view, position = memoryview(body), 0
     for piece in fetched.pieces:
         data = view[position : position + piece.size]
         if data.nbytes != piece.size:
-            raise BadFrame(f"{piece.size} bytes of rows were promised, {data.nbytes} came")
+            raise BadFrame(f"expected {piece.size} bytes of rows, got {data.nbytes}")
         yield piece, data
         position += -(-piece.size // _ALIGNMENT) * _ALIGNMENT

@@ -1,7 +1,7 @@
-"""Rows that a task on an executor puts into stages.
+"""Stages the rows of a task on an executor.
 
-A stage has a random id, so that a task that runs twice, or goes on after it was given up, makes
-another one: only what its message names is published. Stages that nobody publishes expire.
+A stage has a random id, so a task that runs twice, or continues after it was given up, creates
+another stage. Only stages named in a task's message are published; the rest expire.
 """
 
 import secrets
@@ -36,27 +36,27 @@ BODY_SIZE: Final = 4 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class StageTarget:
-    """The topic that is written to, as it was when the query was planned."""
+    """The topic to write to, as it was when the query was planned."""
 
     where: LogAddress
     topic: str
     created: int
-    partitions: tuple[tuple[int, int], ...]  # namespace and birth of each
+    partitions: tuple[tuple[int, int], ...]  # namespace and creating revision of each
     version: int  # of the schema
-    schema: bytes  # as Arrow writes it
+    schema: bytes  # as Arrow IPC
     key: str | None
 
 
 @dataclass(frozen=True, slots=True)
 class Deed:
-    """Whose rows these are: one version of one writer is published once.
+    """The identity of a write: one version of one writer, published once.
 
-    Without an app id nobody can repeat it, and the log forgets its writer after a day.
+    Without an app id it cannot be repeated, and the log forgets its writer after a day.
     """
 
-    app_id: str  # or what it is called without one
+    app_id: str  # or a description if there is none
     version: int
-    only: bytes = b""  # the writer of a deed without an app id
+    only: bytes = b""  # the random writer of a deed without an app id
 
     @property
     def writer(self) -> bytes:
@@ -80,10 +80,10 @@ class _OpenTarget:
 def stage_all(
     target: StageTarget, deed: Deed, batches: Iterable[pa.RecordBatch], turn: int
 ) -> tuple[Receipt, ...] | Content:
-    """Stage rows and return the receipts. `turn`: where whole batches without a key begin.
+    """Stage rows and return the receipts. `turn`: first partition of batches without a key.
 
-    Nothing is staged for a version that is published already: then the rows are counted, for
-    the driver to compare with those that were published.
+    If the version is already published, nothing is staged. The rows are digested instead, for
+    the driver to compare with the published ones.
     """
     schema = pa.ipc.read_schema(pa.py_buffer(target.schema))
     given, turns = _fitting(batches, schema), count(turn)
@@ -104,18 +104,18 @@ def stage_all(
 
 
 def _refuse_if_staged(target: StageTarget, deed: Deed, stages: dict[int, _OpenTarget]) -> None:
-    """Raise Unavailable if rows were staged, and can be counted no more."""
+    """Raise Unavailable if rows were already staged and so cannot be digested any more."""
     if any(each.receipt is not None for each in stages.values()):
         raise published_meanwhile(target, deed)
 
 
 def published_meanwhile(target: StageTarget, deed: Deed) -> Unavailable:
-    """Say that another driver of the same query, or job, was faster."""
+    """Return the error for a version that another driver of the query or job published."""
     return Unavailable(
         f"version {deed.version} of {deed.app_id} was published to {target.topic} by another "
         "driver while this one staged its rows",
-        hint="Have one driver at a time, and start again: the rows that are there are "
-        "compared with those of this one, and none is added twice",
+        hint="Run one driver at a time, and restart this one: its rows are compared with the "
+        "published ones, and none is added twice",
     )
 
 

@@ -1,1 +1,1 @@
-"""One bench a module."""
+"""One bench per module."""

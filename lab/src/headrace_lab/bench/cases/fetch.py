@@ -1,10 +1,10 @@
-"""Reading the tail of a topic over TCP, beside a bare copy through a loopback socket.
+"""Reading the tail of a topic over TCP, next to a bare copy through a loopback socket.
 
-Ours reads rows that are in the journal, still in the page cache, as Arrow batches with their
+Ours reads rows that are in the journal and still in the page cache, as Arrow batches with their
 offsets: from disk, checked by the node, through a socket, checked again by the client, decoded.
-The client is in a process of its own. The bare copy sends the same number of bytes from one
-process to another through a loopback socket, 1 MiB at a time, and looks at none of them. They
-are as many different ones: a block that never leaves the processor's cache is no data.
+The client runs in its own process. The bare copy sends the same number of bytes from one
+process to another through a loopback socket, 1 MiB at a time, without inspecting them. All of
+its bytes are distinct: a block that never leaves the processor's cache does not count as data.
 """
 
 import os

@@ -1,14 +1,14 @@
 """Appends to a partition, from Arrow batch to acknowledgement and on to sealed Parquet.
 
-Ours encodes each batch, seals it into an entry, appends it durably and applies it, one after
-the other, in one process, while its children write segments. Batches are 1 MiB of 1 KiB rows.
+Ours encodes each batch, seals it into an entry, appends it durably and applies it, sequentially
+in one process, while its child processes write segments. Batches are 1 MiB of 1 KiB rows.
 
     first     the first 512 MiB, before sealing pushes back: what a burst sees
     to seal   4 GiB until the last row is in a segment that was read back
 
 The bare loop writes and fdatasyncs the same number of bytes into a growing file. The stores
-encode and keep the same batches, each durable before the next. One process that writes the same
-rows as Parquet with the same settings is what sealing alone would cost at least.
+encode and store the same batches, each durable before the next. One process that writes the
+same rows as Parquet with the same settings gives the least that sealing alone would cost.
 """
 
 import os

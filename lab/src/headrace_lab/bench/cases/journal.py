@@ -1,16 +1,16 @@
-"""Appends to a journal, beside bare writes with fdatasync and beside SQLite.
+"""Appends to a journal, next to bare writes with fdatasync and to SQLite.
 
-Ours is a journal as it runs for weeks. Each round seals its entries (their hashes are part of
-the price), appends them one commit group at a time, and ends with the drain of a checkpoint.
-Files have their usual size and come from the spares: at full scale a round of the larger
-entries rolls about once, onto a file drained before, and all of that is inside the clock. Only
-bodies count as work; headers, frames and padding are ours to carry.
+Ours is a journal in steady state. Each round seals its entries (hashing them is part of the
+cost), appends them one commit group at a time, and ends with the drain of a checkpoint. Files
+have their usual size and come from the spares: at full scale a round of the larger entries
+rolls over about once, onto a previously drained file, all of it inside the timed part. Only
+bodies count as work; headers, frames and padding are our overhead.
 
 The references write the same bytes in pieces as large as a commit group:
 
     growing    into an empty file: what a simple log does
-    recycled   over a file already written: what the disk can do at best, and what we try to use
-    SQLite     one transaction for each group: what a user could have instead
+    recycled   over a file already written: the best the disk can do, and what we aim to use
+    SQLite     one transaction per group: what a user could have instead
 
 One thread does everything: `in flight` is the number of entries that queued while the last
 group was synced, and so make up the next one.

@@ -1,9 +1,9 @@
 """How long a node takes to serve again: with many partitions, and after kill -9.
 
-One log has 1,000 topics of 4 partitions and was stopped cleanly. The other was killed with
-256 MiB in its journal that no segment holds; each round opens a fresh copy of it. A round ends
-when the node is ready. The limit is the time that is promised: a ratio of 1 means just in time,
-and 2 in half of it.
+One log has 1,000 topics of 4 partitions and was stopped cleanly. The other was killed with 256
+MiB in its journal that no segment holds; each round opens a fresh copy of it. A round ends when
+the node is ready. The reference is the promised time: a ratio of 1 is just in time, 2 is half
+of it.
 """
 
 import asyncio

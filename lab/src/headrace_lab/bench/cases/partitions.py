@@ -1,12 +1,13 @@
 """Sustained appends over 1 to 10,000 partitions, and reading one of them back.
 
-Batches of 64 KiB go to one partition after the other, 16 in a commit group. The backlog is what
-was appended and is in no segment yet. Before any round, rows are appended until the backlog no
-longer grows from one Seal to the next. A round begins and ends at a Seal, with checkpoints
-running beside it, so what it counts is appended and sealed at one rate. A backlog that goes on
-growing is refused. The reference is the same load over one partition.
+Batches of 64 KiB go to one partition after another, 16 per commit group. The backlog is what
+was appended but is not yet in a segment. Before any round, rows are appended until the backlog
+no longer grows from one Seal to the next. A round begins and ends at a Seal, with checkpoints
+running alongside, so the rows it counts are appended and sealed at the same rate. A backlog
+that keeps growing is an error. The reference is the same load over one partition.
 
-After each round, outside its clock, up to 64 MiB of one partition are read as Arrow batches.
+After each round, outside the timed part, up to 64 MiB of one partition are read as Arrow
+batches.
 """
 
 import statistics

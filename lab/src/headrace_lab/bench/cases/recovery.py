@@ -1,15 +1,16 @@
-"""The scan of a journal after a stop, beside reading and hashing the same files.
+"""The scan of a journal after a stop, next to reading and hashing the same files.
 
 Ours is `survey`, the part of a recovery that grows with the journal: it opens every file,
-checks every prefix, header and body, follows the chain, and searches what is behind the newest
-entry for leftovers. Most files are in their second life, the newest is half full, and what it
-holds behind its head is of the first. The stop was clean, so that the survey drops no cache.
+checks every prefix, header and body, follows the chain, and searches everything after the
+newest entry for leftovers. Most files are in their second life, the newest is half full, and
+the bytes after its head are from its first life. The stop was clean, so the survey drops no
+cache.
 
-The reference reads the same files from end to end, into one buffer used again and again, and
-hashes each piece with xxh3-128. Both count whole files.
+The reference reads the same files from end to end into one reused buffer, and hashes each piece
+with xxh3-128. Both count whole files.
 
-Warm, all bytes are in the page cache; cold, both sides drop them before each round. What a host
-or a controller caches below stays warm for both.
+Warm, all bytes are in the page cache; cold, both sides drop them before each round. Caches of a
+host or a controller stay warm for both.
 """
 
 import os

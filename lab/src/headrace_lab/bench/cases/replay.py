@@ -1,12 +1,12 @@
-"""Reopening a shard with much in its journal that is in no segment, beside reading and hashing.
+"""Reopening a shard with a large unsealed journal, next to reading and hashing it.
 
-Ours is the whole opening: the scan of every byte, the restored snapshot, the replay of each
-entry through the machine, and all that a recovery writes. The stop was clean. The reference
-reads the same journal files from end to end and hashes each piece with xxh3-128.
+Ours is the whole opening: the scan of every byte, restoring the snapshot, the replay of each
+entry through the machine, and everything that a recovery writes. The stop was clean. The
+reference reads the same journal files from end to end and hashes each piece with xxh3-128.
 
 Warm, all bytes are in the page cache; cold, both sides drop them before each round. The last
-case is about memory: how much journal is opened for each byte that the process grows by, in a
-process of its own, beside one that holds a whole journal file.
+case is about memory: how much journal is opened per byte that the process grows by, in its own
+process, next to one that holds a whole journal file.
 """
 
 import shutil

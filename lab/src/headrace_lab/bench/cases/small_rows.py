@@ -1,14 +1,14 @@
-"""What small calls cost: rows by `send`, lists of dicts, and one row at a time.
+"""The cost of small calls: rows by `send`, lists of dicts, and one row at a time.
 
-A row has three columns: a number, a text and a float. `send` takes one dict a call, and sends
-batches of 10,000 rows; `append` takes lists of 20,000 dicts. Each list or batch is on disk
-before the clock stops. SQLite (WAL, FULL) and DuckDB take the same dicts, and commit as often:
-SQLite by `executemany`, DuckDB by Arrow, which is its quickest way from Python. pyarrow's
-`Table.from_pylist` writes nothing: it is what making columns costs alone.
+A row has three columns: an integer, a text and a float. `send` takes one dict per call and
+sends batches of 10,000 rows; `append` takes lists of 20,000 dicts. Each list or batch is on
+disk before the clock stops. SQLite (WAL, FULL) and DuckDB take the same dicts and commit as
+often: SQLite by `executemany`, DuckDB by Arrow, its fastest way from Python. pyarrow's
+`Table.from_pylist` writes nothing: it shows the cost of building columns alone.
 
-One row a call is told as calls a second at the median and at the 99th percentile, so that more
-is better: 2,000 is 0.5 ms. Processor time is that of the caller's process, in which an embedded
-node is, and a node behind a socket is not.
+One row per call is given as calls per second at the median and at the 99th percentile, so that
+more is better: 2,000 is 0.5 ms. Processor time is that of the caller's process, which includes
+an embedded node but not a node behind a socket.
 """
 
 import os

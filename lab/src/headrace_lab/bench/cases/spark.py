@@ -1,13 +1,12 @@
-"""Spark over a topic, beside Spark over its own files.
+"""Spark over a topic, next to Spark over its own files.
 
-The same rows, all columns, are in a topic and in zstd-Parquet files that Spark wrote of it,
-with page checksums verified on both sides. A scan is a streaming query that takes all there is
-and gives it to nobody, in the time that Spark says its batches took. One column of history is a
-sum, eight times in a round; its table, and the frame of the files, are made before the clock
-runs, as a program keeps them, and summed forty times, until Java has compiled most of it. Of
-batches of 1,000 rows it is the median of their triggers. The sink appends rows from Spark's
-memory, synced by the node and sealed as usual; Parquet writes them with snappy, and syncs
-nothing.
+The same rows, with all columns, are in a topic and in zstd-Parquet files that Spark wrote from
+it; page checksums are verified on both sides. A scan is a streaming query that reads everything
+and discards it, timed by Spark's own batch durations. One column of history is a sum, eight
+times per round; its table and the frame of the files are created before the clock starts, as a
+program keeps them, and summed forty times until Java has compiled most of it. For batches of
+1,000 rows it is the median of their triggers. The sink appends rows from Spark's memory, synced
+by the node and sealed as usual; Parquet writes them with snappy and syncs nothing.
 """
 
 import secrets

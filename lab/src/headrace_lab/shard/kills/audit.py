@@ -1,8 +1,8 @@
 """Holds a recovered shard to the ledger of its writer.
 
-Every row that was acknowledged is there once, at its offsets, unless it was trimmed. What is
-there beside them was tried, is exactly what its source would write, and is a whole version.
-Offsets are dense. After a crash alone nothing is damaged, gone or in quarantine.
+Every acknowledged row is there once, at its offsets, unless it was trimmed. Any other row was
+tried, is exactly what its source would write, and belongs to a whole version. Offsets are
+dense. After a crash alone nothing is damaged, missing or in quarantine.
 """
 
 from collections import Counter

@@ -1,10 +1,10 @@
-"""Kill a shard's writer with SIGKILL at random moments, and hold the shard to its ledger.
+"""Kills a shard's writer with SIGKILL at random moments, and holds the shard to its ledger.
 
 `python -m headrace_lab.shard.kills.kill [--kills 200] [--seed N] [--json]`. The moments are
-drawn from a seed: in recovery, while children seal, or anywhere; where they land is up to the
-machine and is counted. After each kill a process of its own recovers and compares everything;
-the next life begins with repeats of what was in flight. Planted bugs run first and have to be
-caught.
+drawn from a seed: in recovery, while child processes seal, or anywhere; where they land depends
+on the machine and is counted. After each kill a separate process recovers and compares
+everything; the next life begins with repeats of what was in flight. Planted bugs run first and
+must be caught.
 """
 
 import sys

@@ -1,16 +1,16 @@
-"""The ledger of a shard's writer: what it tried and what was acknowledged, kept elsewhere.
+"""The ledger of a shard's writer: what it tried and what was acknowledged, stored elsewhere.
 
     trying SOURCE VERSION      rows of this version may show from now on
-    rows PLACE NAME DIGEST     acknowledged: there for ever, just so
-    shown PLACE NAME DIGEST    likewise, for a verifier saw it; its writer never heard
+    rows PLACE NAME DIGEST     acknowledged: they stay permanently, exactly so
+    shown PLACE NAME DIGEST    likewise, seen by a verifier; the writer got no answer
     dropped SOURCE VERSION     discarded: none of it may ever show
     trimming PARTITION FIRST   a Trim was tried
     trimmed PARTITION FIRST    and acknowledged
     PLACE := PARTITION START END
     NAME  := SOURCE VERSION ENTRY
 
-Lines of text. What announces is written before the append; what acknowledges after, and synced.
-A last line without its end was never written.
+Lines of text. Announcements are written before the append; acknowledgements afterwards, and
+synced. A last line without its end counts as never written.
 """
 
 import os

@@ -1,7 +1,7 @@
-"""One life of a shard's writer: repeats what the last one had in flight, then goes on.
+"""One life of a shard's writer: repeats what the last one had in flight, then continues.
 
 The thread that owns the shard appends, settles and applies; a second one persists checkpoints
-beside it, as a node does. Every answer is held to what the ledger says was answered before.
+alongside it, as a node does. Every answer is checked against the answers in the ledger.
 """
 
 import time

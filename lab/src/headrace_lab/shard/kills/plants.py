@@ -1,7 +1,7 @@
-"""Planted bugs of a shard, and the sealing child that has one of them.
+"""Planted bugs of a shard, and the sealing child process that has one of them.
 
-`python -m headrace_lab.shard.kills.plants` is that child: it says that a segment is durable,
-and never synced it. The process of a fault test starts it in the place of the real one.
+`python -m headrace_lab.shard.kills.plants` is that child: it reports a segment as durable that
+it never synced. The process of a fault test starts it in place of the real one.
 """
 
 import subprocess

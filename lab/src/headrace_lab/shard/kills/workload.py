@@ -1,9 +1,9 @@
-"""What is written into a shard, as a function of a seed: rows say themselves what they must be.
+"""What is written to a shard, as a function of a seed: rows state what they must be.
 
 A source is a writer id that counts versions. Appenders belong to one partition each, and one
 version is one batch. Publishers stage the batches of a version, its entries, into several
 partitions, and publish or discard it as a whole. Each row names its source, version, entry and
-place, so whoever reads it can make the whole batch again and compare.
+place, so that any reader can rebuild the whole batch and compare.
 """
 
 import struct

@@ -1,10 +1,10 @@
-"""The process that dies: opens a shard on real files and writes into it beside checkpoints.
+"""The process to be killed: opens a shard on real files and writes to it alongside checkpoints.
 
 `python -m headrace_lab.shard.kills.writer DIRECTORY LEDGER JOB` is started by a trial, which
-reads its standard output. What counts is the ledger; the lines only tell what the process was
-at. Besides what all such processes say:
+reads its standard output. The ledger is what counts; the lines only tell what the process was
+doing. Besides the lines common to all such processes:
 
-    writing, written             around the work of the sealing children
+    writing, written             around the work of the sealing child processes
     audited FOUND                everything was compared with the ledger (task `verify` only)
 """
 
