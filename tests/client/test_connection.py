@@ -81,7 +81,7 @@ async def test_the_token_is_proven_both_ways_and_never_sent():
     ("has", "gives", "knows", "words"),
     [
         (b"sesame", "wrong", True, "not this node's"),
-        (b"sesame", None, True, "requires a token"),
+        (b"sesame", None, True, "wants a token"),
         (None, "sesame", True, "asks for no token"),
         (b"sesame", "sesame", False, "does not know the token"),
     ],
