@@ -216,7 +216,7 @@ def test_a_log_whose_groups_are_all_gone_is_not_made_anew(tmp_path):
                 status = node.node.status()
                 assert status["ready"] is False
                 why = [each["refused"] or each["held"] for each in status["groups"].values()]
-                assert all("gone" in str(each) or "no files" in str(each) for each in why)
+                assert all("missing" in str(each) or "no files" in str(each) for each in why)
 
         asyncio.run(run())
         assert not any(path.is_file() for path in (tmp_path / "groups").rglob("*"))

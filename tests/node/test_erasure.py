@@ -351,7 +351,8 @@ def test_a_carry_file_of_which_another_s_entry_cannot_be_read_stays_and_is_named
                 await seal(node)
             await gone.delete(node)
             (one,) = await left(
-                node, lambda files: names_of(files) == [carry.name] and "stay" in files[0].why
+                node,
+                lambda files: names_of(files) == [carry.name] and "left it" in files[0].why,
             )
             assert one.why.startswith("two checkpoints left it")
             with pytest.raises(CorruptEntry):

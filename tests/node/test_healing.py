@@ -248,7 +248,7 @@ class TestHeld:
         assert "the copy ends at op" in reasons(old)
         (old / "heads").unlink()
         assert isinstance(held(old), MissingFile)
-        assert "group 1 follows revision 2 of metadata" in reasons(old)
+        assert "group 1 follows revision 2 of the metadata" in reasons(old)
         assert (old / NAME).read_bytes() == copy
 
     def test_a_copy_of_another_branch(self, tmp_path):

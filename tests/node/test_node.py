@@ -254,7 +254,7 @@ class TestAppends:
             for what, (asked, content) in bad.items():
                 with pytest.raises(BadBatch):
                     raise AssertionError(f"{what}: {await ask(node, asked, content)}")
-            with pytest.raises(NotYet, match="schema 9"):
+            with pytest.raises(NotYet, match="schema version 9"):
                 await ask(node, _with(request, schema_id=9), body)
             assert (await ask(node, request, body)).start == 0
 

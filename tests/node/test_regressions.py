@@ -50,7 +50,7 @@ def test_t6_a_cursor_beyond_the_end_is_named_and_never_cut():
         "lost", Offset(11), 1, False
     )
     (told,) = diverged(store)
-    assert told.startswith("consumer group 'lost' reads 11 next")
+    assert told.startswith("the next offset of consumer group 'lost' is 11")
     assert told.endswith("which ends at 10")
     assert store.machine.state.partitions[KEY.namespace].cursors["lost"].next == 11
 
@@ -85,7 +85,7 @@ def test_t6_a_start_says_which_cursors_are_beyond_the_end(tmp_path, monkeypatch)
             return node.node.status()["diverged"]
 
     (said,) = asyncio.run(look())
-    assert "'readers' reads 10 next" in said
+    assert "'readers' is 10 in partition" in said
     assert "ends at 7" in said
 
 

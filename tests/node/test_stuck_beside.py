@@ -25,7 +25,7 @@ def test_a_config_file_of_an_earlier_start_stops_no_start(tmp_path):
         with immutable(tmp_path / "node.toml"):
             async with a_node(tmp_path) as node:
                 assert node.boot.is_ready
-                assert "of an earlier start" in node.node.status()["steps"]["config"]
+                assert "from an earlier start" in node.node.status()["steps"]["config"]
 
     asyncio.run(run())
 

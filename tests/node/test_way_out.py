@@ -170,7 +170,7 @@ def test_what_has_no_place_any_more_is_left_and_said(tmp_path, two_topics):  # n
             done = await adopt(node)
             assert done.adopted == ()
             (said,) = done.left
-            assert "topic shop/t4 has its ids" in said
+            assert "topic shop/t4 has its IDs" in said
             assert "doctor --salvage" in said
             await passes(node)
             assert [one.row_count for one in node.node.doubt.orphans] == [4]
