@@ -5,7 +5,7 @@ SHELL := /bin/sh
 
 # The interpreter that makes .venv; the first of these that is new enough and has venv.
 PYTHON ?=
-WORKERS ?= 2
+WORKERS ?= 3
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore

@@ -68,8 +68,7 @@ def serve(
 
     Settings come from defaults, the file, HEADRACE_SECTION__KEY in the environment and options,
     each overriding the one before; see `headrace config show --origin`. Stops cleanly on
-    SIGTERM and Ctrl-C, and loses nothing on kill -9. SIGHUP is ignored: settings are read at
-    startup.
+    SIGTERM and Ctrl-C, loses nothing on kill -9, and ignores SIGHUP.
 
     Examples:
 
