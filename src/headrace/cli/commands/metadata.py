@@ -188,7 +188,7 @@ def _suspended(log: headrace.Log, before: dict[str, Retention]) -> Iterator[str]
             option = ",".join(filter(None, (shown_age(kept.age), size)))
             yield (
                 f"{name} keeps all its rows, as its retention may be outdated. "
-                f"`headrace topic alter {name} --retention {option}` restores it"
+                f"`headrace topic alter {name} --retention {option}` sets it again"
             )
 
 

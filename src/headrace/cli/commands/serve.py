@@ -66,8 +66,8 @@ def serve(
     """Run a node: durable appends and reads over TCP and a unix socket.
 
     Settings come from defaults, the file, HEADRACE_SECTION__KEY in the environment and options,
-    each overriding the one before; see `headrace config show --origin`. Stops cleanly on SIGTERM
-    and Ctrl-C, and loses nothing on kill -9. SIGHUP is ignored: settings are read at startup.
+    the last one wins; see `headrace config show --origin`. Stops cleanly on SIGTERM and Ctrl-C,
+    and loses nothing on kill -9. Ignores SIGHUP: settings are read only at startup.
 
     Examples:
 
