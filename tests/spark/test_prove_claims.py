@@ -121,7 +121,7 @@ def test_a_column_of_the_topic_that_the_table_lacks_is_named(tmp_path, topic):
     bring(tmp_path, topic, [("id", pa.int64())])
     code, found = prove(tmp_path)
     assert (code, found["grade"], found["columns_absent"]) == (0, "lineage", ["name"])
-    assert "columns of the topic that the table does not have: name" in said(tmp_path).err
+    assert "columns of the topic that the table lacks: name" in said(tmp_path).err
 
 
 NESTED = pa.schema(

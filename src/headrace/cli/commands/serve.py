@@ -66,9 +66,9 @@ def serve(
 ) -> None:
     """Run a node: durable appends and reads over TCP and a unix socket.
 
-    Settings come from defaults, the file, HEADRACE_SECTION__KEY in the environment and options,
-    each overriding the one before; see `headrace config show --origin`. Stops cleanly on
-    SIGTERM and Ctrl-C, loses nothing on kill -9, and ignores SIGHUP.
+    Settings come from defaults, the file, HEADRACE_SECTION__KEY in the environment and options.
+    The last one wins; see `headrace config show --origin`. Stops cleanly on SIGTERM and Ctrl-C,
+    and loses nothing on kill -9. Ignores SIGHUP: settings are read only at startup.
 
     Examples:
 
