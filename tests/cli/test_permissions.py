@@ -65,10 +65,11 @@ def test_a_file_that_may_not_be_opened_is_not_called_damaged(data, pattern):
     assert ended.returncode != 0
     assert str(path) in ended.stderr + ended.stdout
     assert "copy" not in ended.stderr
+    assert "backup" not in ended.stderr
     looked = powerless("doctor", data)
     assert looked.returncode == Exit.INTEGRITY
     assert "Permission denied" in looked.stdout
-    assert "Look with the rights of the user" in looked.stdout.replace("\n", " ")
+    assert "Rerun as the user who owns the log" in looked.stdout.replace("\n", " ")
     assert "Restore the file" not in looked.stdout
 
 

@@ -134,7 +134,7 @@ def test_a_node_with_a_short_shard_is_up_and_says_so(copy):
 
     ready, refused, head = asyncio.run(run())
     assert not ready
-    assert f"op {head.op} was here" in refused
+    assert f"records op {head.op} here" in refused
 
 
 def test_a_refused_group_keeps_its_head(copy):

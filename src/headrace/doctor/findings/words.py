@@ -135,7 +135,7 @@ WORDS: Final[dict[str, Words]] = {
     "set-aside": Words(
         NOTE,
         "startup ignores it",
-        "Check the disk; delete it when it is no longer needed",
+        "Check the disk; remove it when it is no longer needed",
         what="group 0 from before it was healed from its copy, or opened by `metadata adopt`",
     ),
     "stranger": Words(
