@@ -151,7 +151,7 @@ class TestVerdict:
         report.planned[Point.NODE_IN_READ] = planned  # for runs that were not begun, too
         wanted = min(planned, 3)
         assert report.missing == [
-            f"{Point.NODE_IN_READ}: landed {landed} times, of {wanted} at least"
+            f"{Point.NODE_IN_READ}: landed {landed} times, expected {wanted} or more"
         ]
         report.runs[0].strikes.extend([hit] * (wanted - landed))
         assert report.missing == []
@@ -159,7 +159,7 @@ class TestVerdict:
     def test_a_kill_without_a_sign_of_recovery_is_not_shown(self):
         report = self.a_report(Kill(Point.NODE_IN_READ, 7, is_landed=True, evidence=""))
         assert report.missing == [
-            "node while a driver reads: landed 1, and recovery seen 0 times"
+            "node while a driver reads: landed 1 times, recovery seen 0 times"
         ]
 
     @pytest.mark.parametrize(
