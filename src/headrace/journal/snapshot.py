@@ -28,7 +28,7 @@ from headrace.errors import (
 from headrace.journal.entry import Flaw
 from headrace.journal.machine_seam import MachineState
 from headrace.model.ids import Identity, Op
-from headrace.storage.atomic import atomic_replace, is_barred
+from headrace.storage.atomic import atomic_replace, is_barred, refuse_if_poisoned
 from headrace.storage.seam import Directory, is_full, joined
 from headrace.storage.stuck import StuckFiles
 
@@ -82,7 +82,7 @@ class SnapshotFiles:
         repeat from the start. StorageFailed at `sync` or `sync-dir`: it may or may not be
         there; reopen.
         """
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         header, snapshot = _encode(self.identity, op, tip, state)
         try:
             atomic_replace(
@@ -149,7 +149,7 @@ class SnapshotFiles:
         self._sync("withdraw")
 
     def _ops(self) -> list[Op]:
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         try:
             return self.ops()
         except OSError as error:  # nothing was touched: this process is short of something
@@ -161,10 +161,6 @@ class SnapshotFiles:
         except OSError as error:
             self.poisoned = StorageFailed(self.directory.path, stage, error)
             raise self.poisoned from error
-
-    def _refuse_if_poisoned(self) -> None:
-        if self.poisoned is not None:
-            raise self.poisoned
 
 
 def snapshot_name(op: Op) -> str:

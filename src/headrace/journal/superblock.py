@@ -24,7 +24,7 @@ from headrace.errors import (
 )
 from headrace.journal.entry import Flaw
 from headrace.model.ids import CLUSTER_ID_SIZE, OP_MAX, GroupId, Identity, Op, ReplicaId, View
-from headrace.storage.atomic import atomic_replace
+from headrace.storage.atomic import atomic_replace, refuse_if_poisoned
 from headrace.storage.seam import Directory, is_full
 
 MAGIC: Final = b"HRsuperb"
@@ -127,8 +127,7 @@ class SuperblockFile:
 
         DiskFull: nothing may be acted on; repeat later. StorageFailed: poisoned, reopen.
         """
-        if self.poisoned is not None:
-            raise self.poisoned
+        refuse_if_poisoned(self.poisoned)
         record = replace(self.current, sequence=self.current.sequence + 1, **changes)
         # A failed write may have left its sequence in one copy: never use that number again.
         self.current = replace(self.current, sequence=record.sequence)

@@ -29,6 +29,7 @@ from headrace.metadata.state import (
 from headrace.model.ids import Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
 from headrace.model.revisions import COUNTER_MAX, counter_of, is_stamped, stamp
+from headrace.model.units import MILLISECOND, format_duration, format_size
 
 
 class _Unfit(Exception):
@@ -215,6 +216,16 @@ class _Adoption:
             raise _Unfit("the streams", "there would be too many")
         if sum(len(one.partitions) for one in self.topics.values()) > PARTITIONS_MAX:
             raise _Unfit("the partitions", "there would be too many")
+
+
+def suspended(name: str, age_ms: int | None, size: int | None) -> str:
+    """Say that a topic keeps all its rows now, and how to set its retention again."""
+    limits = [] if age_ms is None else [format_duration(age_ms * MILLISECOND)]
+    limits += [] if size is None else [format_size(size)]
+    return (
+        "all its rows, as its retention may be of an earlier moment. "
+        f"`headrace topic alter {name} --retention {','.join(limits)}` sets it again"
+    )
 
 
 def _dense(

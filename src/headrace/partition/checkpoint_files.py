@@ -52,7 +52,7 @@ from headrace.partition.segments.seal_job import (
 )
 from headrace.partition.segments.sealer import Sealer
 from headrace.partition.segments.segment import SegmentInfo
-from headrace.storage.atomic import LEFTOVER_SUFFIX
+from headrace.storage.atomic import LEFTOVER_SUFFIX, refuse_if_poisoned
 from headrace.storage.seam import joined
 from headrace.storage.stream import whole_digest
 
@@ -91,7 +91,7 @@ class CheckpointFiles:
         self, captured: Captured, journal: Journal, snapshots: SnapshotFiles
     ) -> MachineState:
         """Write what the Seal decided, and carry the rest."""
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         journal.refuse_if_poisoned()
         capture = self.machine.captures[captured.op]
         is_carried = self._write_segments(capture, journal, snapshots)
@@ -107,7 +107,7 @@ class CheckpointFiles:
 
     def collect(self, snapshots: SnapshotFiles, kept: Sequence[Op], journal: Journal) -> None:
         """Let go of what no kept snapshot names, and what was found and is covered by them."""
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         try:
             self.files.collect(snapshots, kept, self.machine.state, journal)
         except OSError as error:  # this process is short of something: later
@@ -162,10 +162,6 @@ class CheckpointFiles:
             for segment in partition.segments
             if isinstance(segment.place, Unplaced) and segment.place.flaw
         ]
-
-    def _refuse_if_poisoned(self) -> None:
-        if self.poisoned is not None:
-            raise self.poisoned
 
     def _write_segments(
         self, capture: Capture, journal: Journal, snapshots: SnapshotFiles

@@ -20,6 +20,12 @@ def is_barred(failed: StorageFailed) -> bool:
     return failed.stage in ("write", "rename") and isinstance(failed.cause, PermissionError)
 
 
+def refuse_if_poisoned(poisoned: StorageFailed | None) -> None:
+    """Raise the failure after which a component trusts what it has written no more."""
+    if poisoned is not None:
+        raise poisoned
+
+
 def atomic_replace(directory: Directory, name: str, pieces: Sequence[Buffer]) -> None:
     """Return only once the file `name`, made of `pieces`, survives a power cut.
 

@@ -9,6 +9,8 @@ import errno
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from headrace.model.proposal import Buffer as Buffer
+
 
 def check_name(name: str) -> str:
     """Return `name`; ValueError unless it is one component that stays in its directory."""
@@ -29,9 +31,6 @@ _NO_ROOM: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 def is_full(error: OSError) -> bool:
     """Tell whether `error` says that the disk, the quota or the limit is used up."""
     return error.errno in _NO_ROOM
-
-
-Buffer = bytes | bytearray | memoryview
 
 
 class Storage(Protocol):

@@ -13,10 +13,11 @@ from headrace.cli.terminal.exits import NotFound
 from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
 from headrace.cli.terminal.output import Json, JsonShape, Yes, print_json, say, typed
 from headrace.cli.terminal.times import iso
-from headrace.client.values.answers import OrphanedPartition, Retention, namespace_of, shown_age
+from headrace.client.topic import age_of
+from headrace.client.values.answers import OrphanedPartition, Retention, namespace_of
 from headrace.errors import BadRequest, HeadraceError, MetadataInDoubt
+from headrace.metadata.adoption import suspended
 from headrace.model.revisions import shown
-from headrace.model.units import format_size
 
 metadata = typer.Typer(
     no_args_is_help=True, help="Recover, or give up, what is missing from the metadata."
@@ -187,12 +188,7 @@ def _suspended(log: headrace.Log, before: dict[str, Retention]) -> Iterator[str]
     """Say which topics keep all their rows now."""
     for name, kept in before.items():
         if log.topic(name).retention != kept:
-            size = "" if kept.size is None else format_size(kept.size)
-            option = ",".join(filter(None, (shown_age(kept.age), size)))
-            yield (
-                f"{name} keeps all its rows, as its retention may be of an earlier moment. "
-                f"`headrace topic alter {name} --retention {option}` sets it again"
-            )
+            yield f"{name} keeps {suspended(name, age_of(kept.age), kept.size)}"
 
 
 def _times(one: OrphanedPartition) -> str:

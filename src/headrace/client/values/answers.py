@@ -10,7 +10,7 @@ import pyarrow as pa
 from headrace.errors import BadRequest
 from headrace.model.column_types import said
 from headrace.model.schema import decode_schema
-from headrace.model.units import DURATION_UNITS, SIZE_UNITS
+from headrace.model.units import SIZE_UNITS, Duration, format_duration
 from headrace.wire.topic_messages import OrphanInfo
 
 
@@ -176,7 +176,9 @@ class Retention:
     size: int | None  # bytes
 
     def __str__(self) -> str:
-        said = [text for text in (shown_age(self.age), shown_size(self.size)) if text]
+        us = timedelta(microseconds=1)
+        age = "" if self.age is None else format_duration(Duration(self.age // us))
+        said = [text for text in (age, shown_size(self.size)) if text]
         return " or ".join(said) or "for ever"
 
 
@@ -190,16 +192,6 @@ class TopicSummary:
     size: int
     retention: Retention
     created_at: datetime
-
-
-def shown_age(age: timedelta | None) -> str:
-    """Write an age in its largest whole unit; nothing for no limit."""
-    if age is None:
-        return ""
-    microseconds = age // timedelta(microseconds=1)
-    units = (each for each in DURATION_UNITS.items() if microseconds % each[1] == 0)
-    name, unit = next(units)
-    return f"{microseconds // unit}{name}"
 
 
 def shown_size(size: int | None) -> str:

@@ -11,6 +11,7 @@ from itertools import chain, count
 
 from headrace.errors import BadRequest, HeadraceError, NotReady, Rejected
 from headrace.metadata import results
+from headrace.metadata.adoption import suspended
 from headrace.metadata.commands import (
     Adopt,
     AdoptedEnd,
@@ -25,13 +26,11 @@ from headrace.metadata.state import (
     FOREVER,
     LEVEL,
     MetadataState,
-    RetentionLimits,
     TopicMetadata,
 )
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace, StreamId, TopicName, check_name
 from headrace.model.revisions import is_within, shown
-from headrace.model.units import MILLISECOND, format_duration, format_size
 from headrace.node.doubt.doubt import Doubt, Orphan
 from headrace.node.doubt.held import HeldMetadata
 from headrace.node.requests.catalog import Answer, Catalog
@@ -86,11 +85,8 @@ class AdoptionPlan:
         """Say which topics have a retention now: it may be of an earlier moment, and ends."""
         for topic in self.metadata.topics_in_order():
             if topic.retention != FOREVER and topic.key not in self.ended:
-                name, kept = self._full(topic), _as_option(topic.retention)
-                self.adopted.append(
-                    f"{name}: all its rows, as its retention may be of an earlier moment. "
-                    f"`headrace topic alter {name} --retention {kept}` sets it again"
-                )
+                name, kept = self._full(topic), topic.retention
+                self.adopted.append(f"{name}: {suspended(name, kept.age_ms, kept.size)}")
 
     def take(
         self,
@@ -281,14 +277,6 @@ def _in_words(shard: GroupId, own: list[Orphan]) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
-
-
-def _as_option(retention: RetentionLimits) -> str:
-    """Write a retention as the option of the command that sets it."""
-    age, size = retention.age_ms, retention.size
-    said = [] if age is None else [format_duration(age * MILLISECOND)]
-    said += [] if size is None else [format_size(size)]
-    return ",".join(said)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,7 @@ from headrace.node.doubt.metadata_copy import (
     encode_entries,
 )
 from headrace.node.events import event
-from headrace.storage.atomic import atomic_replace
+from headrace.storage.atomic import atomic_replace, refuse_if_poisoned
 from headrace.storage.seam import Directory, Storage, is_full, joined
 
 ROOM: Final = 64 * 1024  # written as zeros in advance: a sync then has no size to make durable
@@ -78,7 +78,7 @@ class CopyFile:
         DiskFull, WriteFailed: the old one stands, and this is tried again before the next
         append. StorageFailed: poisoned.
         """
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         self._know(entries)
         if base.op > 0:
             self.known.setdefault(base.op, base.tip)
@@ -122,7 +122,7 @@ class CopyFile:
 
         Unavailable: neither has them, and the next try works as if there had been none.
         """
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         self.waits = self.waits and _are_seals(entries)
         if self.waits:
             return
@@ -146,7 +146,7 @@ class CopyFile:
         """Return once the entries are durable here, too. StorageFailed: poisoned."""
         if not entries:
             return
-        self._refuse_if_poisoned()
+        refuse_if_poisoned(self.poisoned)
         if self.waits and self._wanted is not None:
             self._know(entries)
             kept = (*self._wanted.entries, *entries)
@@ -216,10 +216,6 @@ class CopyFile:
         hint = "Restart the process: the copy is begun anew from group 0"
         self.poisoned = StorageFailed(self.path, stage, cause, hint=hint)
         return self.poisoned
-
-    def _refuse_if_poisoned(self) -> None:
-        if self.poisoned is not None:
-            raise self.poisoned
 
     def _say(self, error: HeadraceError) -> None:
         if str(error) != self.failure:
