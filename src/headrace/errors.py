@@ -524,6 +524,14 @@ class ApplyFailed(Corrupt):
     """A machine raised on a committed entry: this group halts, the others go on."""
 
 
+def refuse_newer(path: str, known: int, needed: int | str) -> None:
+    """Raise UnsupportedFormat if a file needs a newer format than the newest that is known."""
+    if int(needed) > known:
+        raise UnsupportedFormat(
+            "needs a newer release", path=path, expected=f"format {known}", found=needed
+        )
+
+
 def first_line(error: BaseException) -> str:
     """Return what an error of a library says, without the trace that it may add."""
     return (str(error) or type(error).__name__).splitlines()[0]

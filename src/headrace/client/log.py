@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import timedelta
 from os import PathLike
-from types import TracebackType
 from typing import Any
 
 import pyarrow as pa
@@ -72,12 +71,7 @@ class AsyncLog:
     async def __aenter__(self) -> "AsyncLog":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def create_topic(

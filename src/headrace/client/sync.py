@@ -9,7 +9,6 @@ from collections.abc import Callable, Coroutine, Generator, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
 from os import PathLike
-from types import TracebackType
 from typing import Any, Final, TypeVar
 
 import pyarrow as pa
@@ -319,12 +318,7 @@ class Log:
     def __enter__(self) -> "Log":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def __repr__(self) -> str:

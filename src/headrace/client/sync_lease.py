@@ -1,7 +1,5 @@
 """A lease on the segments of a topic, as plain programs use it. See `lease.py`."""
 
-from types import TracebackType
-
 from headrace.client.connect.loop_thread import LoopThread
 from headrace.client.read.lease import AsyncLease, LeasedPartition
 from headrace.client.values.topic_view import View
@@ -37,12 +35,7 @@ class Lease:
     def __enter__(self) -> "Lease":
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
     def release(self) -> None:

@@ -230,19 +230,11 @@ def _deep(log: LogSight, tell: Tell) -> tuple[dict[tuple[GroupId, str], State], 
     for number, shard in log.shards.items():
         tasks += [(number, task) for task in segment_tasks(shard)]
         tasks += [(number, task) for task in carry_tasks(shard)]
-    sizes = [size_of(task) for _, task in tasks]
-    total = sum(sizes)
-    done = 0
-
-    def count(size: int) -> None:
-        nonlocal done
-        done += size
-        tell("checking every byte", done, total)
-
+    total = sum(size_of(task) for _, task in tasks)
     homes = {(task.directory, task.name): number for number, task in tasks}
     states = {
         (homes[task.directory, task.name], task.name): state
-        for task, state in check_all([task for _, task in tasks], count)
+        for task, state in check_all([task for _, task in tasks], "checking every byte", tell)
     }
     return states, total
 

@@ -26,7 +26,7 @@ from typing import Final
 
 from xxhash import xxh3_128_digest
 
-from headrace.errors import ForeignFile, StorageFailed, UnsupportedFormat
+from headrace.errors import ForeignFile, StorageFailed, refuse_newer
 from headrace.journal.entry import Flaw
 from headrace.model.ids import OP_MAX, GroupId, Op
 from headrace.storage.atomic import atomic_replace
@@ -107,10 +107,7 @@ def decode(data: bytes, path: str) -> HeadSlot | Flaw | None:
     checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE:])
     if (found, magic) != (checksum, MAGIC):
         return Flaw("slot checksum", checksum.hex(), found.hex())
-    if reader_min > FORMAT:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
-        )
+    refuse_newer(path, FORMAT, reader_min)
     if count > HEADS_MAX or at > _TIME_MAX:
         return Flaw("slot numbers", (HEADS_MAX, _TIME_MAX), (count, at))
     heads: dict[GroupId, Head] = {}

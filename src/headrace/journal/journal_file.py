@@ -19,7 +19,7 @@ from typing import Final
 
 from xxhash import xxh3_128_digest
 
-from headrace.errors import ForeignFile, UnsupportedFormat
+from headrace.errors import ForeignFile, refuse_newer
 from headrace.journal.entry import Flaw
 from headrace.journal.frame import PREFIX_SIZE, aligned
 from headrace.model.ids import Identity, Op
@@ -155,10 +155,7 @@ def decode_block(data: Buffer, path: str) -> FileHeader | Flaw:
         return Flaw("header block checksum", checksum.hex(), found.hex())
     if magic != MAGIC:
         return Flaw("magic", MAGIC, magic)
-    if reader_min > READER:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {READER}", found=reader_min
-        )
+    refuse_newer(path, READER, reader_min)
     if first_op < 1 or size % BLOCK_SIZE or not size_for(0, 0) <= size <= _SIZE_MAX:
         return Flaw("first op and size", "numbers of a journal file", (first_op, size))
     return FileHeader(file_id, cluster, group, Op(first_op), parent, size, reader_min)

@@ -23,7 +23,7 @@ from headrace.errors import (
     ReadFailed,
     SealFailed,
     StorageFailed,
-    UnsupportedFormat,
+    refuse_newer,
 )
 from headrace.journal.entry import Flaw
 from headrace.journal.machine_seam import MachineState
@@ -240,13 +240,7 @@ def read_header(file: Readable) -> SnapshotHeader | Flaw:
     checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE : _FIELDS.size])
     if fields[0] != checksum or fields[1] != MAGIC:
         return Flaw("snapshot header checksum", checksum.hex(), fields[0].hex())
-    if fields[3] > FORMAT:
-        raise UnsupportedFormat(
-            "needs a newer release",
-            path=file.path,
-            expected=f"format {FORMAT}",
-            found=fields[3],
-        )
+    refuse_newer(file.path, FORMAT, fields[3])
     return SnapshotHeader(fields[0], *fields[2:])
 
 

@@ -20,7 +20,7 @@ from headrace.errors import (
     DiskFull,
     ForeignFile,
     StorageFailed,
-    UnsupportedFormat,
+    refuse_newer,
 )
 from headrace.journal.entry import Flaw
 from headrace.model.ids import CLUSTER_ID_SIZE, OP_MAX, GroupId, Identity, Op, ReplicaId, View
@@ -192,10 +192,7 @@ def decode(data: bytes, path: str) -> Superblock | Flaw:
         return Flaw(
             "superblock magic and size", (MAGIC, _FIELDS.size + size), (magic, len(data))
         )
-    if reader_min > READER:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {READER}", found=reader_min
-        )
+    refuse_newer(path, READER, reader_min)
     try:
         record = msgspec.msgpack.decode(memoryview(data)[_FIELDS.size :], type=_Record)
     except msgspec.DecodeError as error:

@@ -4,7 +4,6 @@ import errno
 import fcntl
 import os
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Self
 from weakref import WeakSet
 
@@ -87,12 +86,7 @@ class DirectoryLock:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

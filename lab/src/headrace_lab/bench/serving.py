@@ -61,8 +61,15 @@ class ProducerLoad:
 @contextmanager
 def producers(address: str, load: ProducerLoad) -> Iterator["Producers"]:
     """Run producers until the end of this context."""
-    command = [sys.executable, "-m", "headrace_lab.bench.producers", address]
-    command += [str(each) for each in (load.producers, load.size, load.window, load.count)]
+    counts = (load.producers, load.size, load.window, load.count)
+    with a_client("producers", address, *map(str, counts)) as made:
+        yield made
+
+
+@contextmanager
+def a_client(module: str, *words: str) -> Iterator["Producers"]:
+    """Run a module of this package until the end of this context."""
+    command = [sys.executable, "-m", f"headrace_lab.bench.{module}", *words]
     with subprocess.Popen(
         command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as process:

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Final
 
 import msgspec
@@ -159,14 +158,9 @@ class ProducersProcess(ChildProcess):
         self._orders = process.stdin
         self._attend(process, process.stdout)
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._orders.close()
-        super().__exit__(kind, error, trace)
+        super().__exit__(*raised)
 
     def order(self, word: str) -> None:
         """Tell them something. That they are gone is a problem, not an error."""

@@ -120,7 +120,7 @@ def _capture_popped(self: CheckpointFiles, captured: Any, *rest: Any) -> Any:
         self.machine.captures.pop(captured.op, None)
 
 
-def _checksums_ignored(storage: Storage, _: Any, metadata: Any) -> Any:
+def _checksums_ignored(storage: Storage, _: Any, metadata: Any = None) -> Any:
     return pq.ParquetFile(
         pa.PythonFile(ReadStream(storage), mode="r"), metadata=metadata, pre_buffer=False
     )
@@ -342,7 +342,7 @@ MUTANTS: tuple[Mutant, ...] = (
     ),
     _sweeps("trim drops a partly needed segment", (Partition, "trim", _trim_whole_segments)),
     _sweeps("leftovers stay", (file_set, "is_leftover", lambda _: False)),
-    _matrix("checksums not verified", (segment_reader, "_parquet", _checksums_ignored)),
+    _matrix("checksums not verified", (segment_reader, "open_parquet", _checksums_ignored)),
     _matrix("file digest not checked", (segment_reader, "_check_bytes", _bytes_unchecked)),
     _matrix(
         "identity of a segment not checked",

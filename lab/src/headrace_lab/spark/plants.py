@@ -1,3 +1,4 @@
+# ruff: noqa: ANN401 -- a planted bug has the shape of what it replaces
 """Planted bugs that chaos must see, and the node that has one of them.
 
 `python -m headrace_lab.spark.plants NAME serve …` is `headrace serve …` with the bug in it.
@@ -8,7 +9,7 @@ name. Each has the points whose kills show it.
 import os
 import runpy
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,7 +31,7 @@ from headrace.spark.pipeline.pipeline import Pipeline
 from headrace.spark.sink.data_sink import CommitMessage, StreamWriter
 from headrace.spark.source.data_source import HeadraceSource
 from headrace.spark.tables import table_record
-from headrace.spark.tables.table_record import DataFile, Record, Removed, local_path
+from headrace.spark.tables.table_record import DataFile, Record, local_path
 from headrace.spark.worker.files import PREFIX
 from headrace.spark.worker.write import Deed
 from headrace_lab.harness.mutants import Mutant, Patch
@@ -46,30 +47,13 @@ _look = table_record.look
 _publish = transactions.publish
 
 
-def _commit_anyway(
-    self: Record,
-    files: Sequence[DataFile],
-    removed: Sequence[Removed],
-    numbers: Mapping[str, int],
-    *,
-    is_change: bool = True,
-) -> bool:
-    if _commit(self, files, removed, numbers, is_change=is_change):
-        return True
-    self.table = DeltaTable(self.table.table_uri)
-    return _commit(self, files, removed, numbers, is_change=is_change)
+def _commit_anyway(self: Record, *what: Any, **how: Any) -> bool:
+    return _commit(self, *what, **how) or _commit_freshly(self, *what, **how)
 
 
-def _commit_freshly(
-    self: Record,
-    files: Sequence[DataFile],
-    removed: Sequence[Removed],
-    numbers: Mapping[str, int],
-    *,
-    is_change: bool = True,
-) -> bool:
+def _commit_freshly(self: Record, *what: Any, **how: Any) -> bool:
     self.table = DeltaTable(self.table.table_uri)
-    return _commit(self, files, removed, numbers, is_change=is_change)
+    return _commit(self, *what, **how)
 
 
 def _write_and_list(
@@ -117,7 +101,7 @@ def _publish_all(
 
 
 class _NewWriter(StreamWriter):
-    def write(self, iterator: Any) -> CommitMessage:  # noqa: ANN401 - batches, as Spark gives them
+    def write(self, iterator: Any) -> CommitMessage:  # batches, as Spark gives them
         context = TaskContext.get()
         assert context is not None
         batch = context.getLocalProperty("streaming.sql.batchId")

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.cli.formats.formats import ARROW_FILE, Format, InputFile, seekable
+from headrace.cli.formats.lines import good_count
 from headrace.cli.formats.ndjson_rows import unknown_column
 from headrace.client.write.convert import batches_of
 from headrace.errors import BadBatch, BadRequest, Rejected
@@ -52,7 +53,7 @@ def arrow_batches(
         try:
             yield from batches_of(whole, schema)
         except BadBatch as error:
-            good = _good_count(whole, schema)
+            good = good_count(whole, lambda rows: list(batches_of(rows, schema)), BadBatch)
             if good:
                 yield from batches_of(whole.slice(0, good), schema)
             raise _bad_row(name, row + good, whole.slice(good, 1), error) from error
@@ -69,19 +70,6 @@ def filled(batch: pa.RecordBatch, schema: pa.Schema, name: str) -> pa.RecordBatc
         if field.name not in batch.schema.names:
             batch = batch.append_column(field, pa.nulls(batch.num_rows, field.type))
     return batch
-
-
-def _good_count(batch: pa.RecordBatch, schema: pa.Schema) -> int:
-    good, bad = 0, batch.num_rows
-    while bad - good > 1:
-        middle = (good + bad) // 2
-        try:
-            list(batches_of(batch.slice(0, middle), schema))
-        except BadBatch:
-            bad = middle
-        else:
-            good = middle
-    return good
 
 
 def _bad_row(name: str, row: int, batch: pa.RecordBatch, error: BadBatch) -> BadRow:

@@ -6,7 +6,7 @@ What is there is given at once, so that rows of a pipe do not wait for others.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 import pyarrow as pa
@@ -82,7 +82,7 @@ def fitted(
         try:
             batch = convert(chunk.records)
         except Unfit:
-            good = _good_count(chunk.records, convert)
+            good = good_count(chunk.records, convert, Unfit)
             if good:
                 yield convert(chunk.records[:good])
             raise _bad_line(name, chunk, good, convert) from None
@@ -129,14 +129,18 @@ def _check_size(source: InputFile, size: int, line: int) -> None:
         raise BadLine(source.name, line, flaw, hint="A row is at most so long; split it")
 
 
-def _good_count(records: list[bytes], convert: Convert) -> int:
-    """Return how many records before the first bad one fit, by halving."""
-    good, bad = 0, len(records)
+def good_count(
+    rows: list[bytes] | pa.RecordBatch,
+    convert: Callable[[Any], object],
+    flaw: type[HeadraceError],
+) -> int:
+    """Return how many rows before the first bad one fit, by halving."""
+    good, bad = 0, len(rows)
     while bad - good > 1:
         middle = (good + bad) // 2
         try:
-            convert(records[:middle])
-        except Unfit:
+            convert(rows[:middle])
+        except flaw:
             bad = middle
         else:
             good = middle

@@ -20,7 +20,6 @@ import asyncio
 import secrets
 import time
 from collections.abc import AsyncGenerator, Sequence
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
@@ -84,12 +83,7 @@ class AsyncConsumer:
         await self.positions()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: object, _trace: object) -> None:
         if self._auto_commit and self._is_ahead and error is None:
             await self.commit()
         await self.close()

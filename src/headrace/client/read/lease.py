@@ -12,7 +12,6 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
-from types import TracebackType
 from typing import Final
 
 from headrace.client.connect.retry import Caller, now
@@ -76,12 +75,7 @@ class AsyncLease:
     async def __aenter__(self) -> "AsyncLease":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.release()
 
     async def release(self) -> None:

@@ -4,7 +4,6 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import Iterable, Iterator
-from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from headrace.client.values.answers import Appended, Range, merged
@@ -60,12 +59,7 @@ class AsyncProducer:
     async def __aenter__(self) -> "AsyncProducer":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self.close()
 
     async def send(self, data: Data | object) -> None:

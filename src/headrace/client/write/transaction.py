@@ -9,7 +9,6 @@ import itertools
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from xxhash import xxh3_128_digest
@@ -73,12 +72,7 @@ class AsyncTransaction:
     async def __aenter__(self) -> "AsyncTransaction":
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, _kind: object, error: object, _trace: object) -> None:
         if error is not None:
             await self.discard()
         elif not self._is_over:

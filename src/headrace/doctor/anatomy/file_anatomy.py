@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, get_args
 
 from headrace.doctor.look import segments
 from headrace.doctor.look.readonly import ReadonlyDirectory
@@ -30,33 +30,13 @@ _MAGICS: Final = {
     "segment": segments.MAGIC,
 }
 
-_NAMES: Final = {
+_NAMES: Final[dict[int, str]] = {
     SEAL: "Seal",
     operations.APPEND: "Append",
     operations.STAGE: "Stage",
     **{
         one.operation: one.__name__
-        for one in (
-            operations.OpenPartition,
-            operations.SetSchema,
-            operations.ClosePartition,
-            operations.Publish,
-            operations.Discard,
-            operations.StoreCursor,
-            operations.DeleteCursor,
-            operations.Trim,
-            operations.Purge,
-            commands.CreateStream,
-            commands.DeleteStream,
-            commands.CreateTopic,
-            commands.AlterTopic,
-            commands.AddPartitions,
-            commands.AddSchema,
-            commands.DeleteTopic,
-            commands.Level,
-            commands.ForgetLife,
-            commands.Adopt,
-        )
+        for one in (*get_args(operations.Command), *get_args(commands.Command))
     },
 }
 

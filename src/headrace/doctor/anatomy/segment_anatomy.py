@@ -16,8 +16,9 @@ from headrace.doctor.look.segments import MAGIC, extent
 from headrace.errors import BadBatch, BadRequest, BadSchema, first_line
 from headrace.model.row_digest import RowDigest
 from headrace.partition.segments.segment import OFFSET, ROW_DIGEST_KEY, is_dense, retyped
+from headrace.partition.segments.segment_reader import open_parquet
 from headrace.storage.seam import Storage
-from headrace.storage.stream import ReadStream, whole_digest
+from headrace.storage.stream import whole_digest
 
 _HEADS = ("row group", "first row", "rows", "position", "bytes", "state")
 
@@ -54,11 +55,7 @@ def take_apart(path: str, limit: int) -> Anatomy:
 
 def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
     try:
-        parquet = pq.ParquetFile(
-            pa.PythonFile(ReadStream(file), mode="r"),
-            pre_buffer=False,
-            page_checksum_verification=True,
-        )
+        parquet = open_parquet(file)
         metadata = parquet.metadata
         said = metadata.metadata or {}
         _require_segment(file, said)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import get_args
 
 from headrace.doctor.findings.carry_findings import CarryWords
 from headrace.doctor.findings.finding import (
@@ -22,8 +23,7 @@ from headrace.doctor.look.shard_look import ShardSight, hidden, placed
 from headrace.model.ids import Op
 from headrace.partition.checkpoint_files import info_of
 from headrace.partition.files.carry import carry_name, kept_id
-from headrace.partition.machine import operations
-from headrace.partition.machine.operations import APPEND, STAGE
+from headrace.partition.machine.operations import APPEND, STAGE, Command
 from headrace.partition.machine.state import Partition, Placed, Segment, Unplaced
 from headrace.partition.segments.segment import parse_name
 from headrace.partition.shard_store import CARRY, SEGMENTS
@@ -33,17 +33,7 @@ _KINDS = {
     STAGE: "rows of a transaction, which is then not published",
     **{
         command.operation: f"a{'n' * command.__name__.startswith('O')} {command.__name__}"
-        for command in (
-            operations.OpenPartition,
-            operations.SetSchema,
-            operations.ClosePartition,
-            operations.Publish,
-            operations.Discard,
-            operations.StoreCursor,
-            operations.DeleteCursor,
-            operations.Trim,
-            operations.Purge,
-        )
+        for command in get_args(Command)
     },
 }
 

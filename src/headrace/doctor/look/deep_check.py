@@ -99,13 +99,13 @@ def check_carry(task: CarryTask) -> CarryState:
 
 
 def check_all(
-    tasks: Sequence[Task], done: Callable[[int], None], worker_count: int | None = None
+    tasks: Sequence[Task], stage: str, tell: Callable[[str, int, int], None]
 ) -> Iterator[tuple[Task, State]]:
-    """Check files side by side, and give each as it is done. `done` counts bytes."""
+    """Check files side by side, and give each as it is done. `tell` hears of the bytes."""
     if not tasks:
         return
-    worth = -(-sum(map(size_of, tasks)) // WORKER_SIZE_MIN) or 1
-    workers = min(worker_count or os.cpu_count() or 1, len(tasks), worth)
+    total, done = sum(map(size_of, tasks)), 0
+    workers = min(os.cpu_count() or 1, len(tasks), -(-total // WORKER_SIZE_MIN) or 1)
     unsure: list[Task] = []
     with _pool(workers) as pool:
         waiting: dict[Future[State], Task] = {}
@@ -118,11 +118,13 @@ def check_all(
             except BrokenProcessPool:  # one of them was fatal: ask for each alone
                 unsure.append(task)
                 continue
-            done(size_of(task))
+            done += size_of(task)
+            tell(stage, done, total)
             yield task, state
     for task in unsure:
         yield task, _alone(task)
-        done(size_of(task))
+        done += size_of(task)
+        tell(stage, done, total)
 
 
 def _alone(task: Task) -> State:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.segments import (
@@ -35,8 +34,9 @@ from headrace.partition.segments.segment import (
     SegmentInfo,
     parse_name,
 )
+from headrace.partition.segments.segment_reader import open_parquet
 from headrace.storage.seam import Storage
-from headrace.storage.stream import ReadStream, whole_digest
+from headrace.storage.stream import whole_digest
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +113,7 @@ def _described(task: LoneTask, storage: Storage) -> SegmentTask | str:
     if footer_bytes(storage) is None:
         return "it does not end as a segment does"
     try:
-        reader = pa.PythonFile(ReadStream(storage), mode="r")
-        said = pq.ParquetFile(reader, pre_buffer=False).metadata.metadata or {}
+        said = open_parquet(storage).metadata.metadata or {}
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
         texts = {key.decode(): value.decode() for key, value in said.items()}
         info = _info(texts)

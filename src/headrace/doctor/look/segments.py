@@ -27,10 +27,10 @@ from headrace.partition.segments.segment import (
     retyped,
     segment_schema,
 )
-from headrace.partition.segments.segment_reader import open_segment
+from headrace.partition.segments.segment_reader import open_parquet, open_segment
 from headrace.partition.segments.segment_writer import leaves, writer_settings
 from headrace.storage.seam import Storage
-from headrace.storage.stream import ReadStream, whole_digest
+from headrace.storage.stream import whole_digest
 
 MAGIC: Final = b"PAR1"
 _FOOTER_SIZE_MAX: Final = 16 * 1024 * 1024  # far above the widest schema's
@@ -178,11 +178,7 @@ def open_ruin(
     expected = segment_schema(schema)
     path = storage.path
     try:
-        parquet = pq.ParquetFile(
-            pa.PythonFile(ReadStream(storage), mode="r"),
-            pre_buffer=False,
-            page_checksum_verification=True,
-        )
+        parquet = open_parquet(storage)
         metadata = parquet.metadata
         said = metadata.metadata or {}
         found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))

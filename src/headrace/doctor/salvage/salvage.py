@@ -22,7 +22,7 @@ from headrace.doctor.examine import Tell, look_at_log, say_nothing, segment_task
 from headrace.doctor.findings.layout import REPORT_NAME, strangers
 from headrace.doctor.findings.log_findings import LogSight, metadata_findings, uncounted
 from headrace.doctor.findings.ownership import identities, who_is
-from headrace.doctor.look.deep_check import Task, check_all, size_of
+from headrace.doctor.look.deep_check import Task, check_all
 from headrace.doctor.look.orphan_segment import LoneState
 from headrace.doctor.look.readonly import ReadonlyDirectory, kept_still, refuse_if_barred
 from headrace.doctor.look.row_sources import located
@@ -170,14 +170,7 @@ def _rebuild(log: LogSight, tell: Tell) -> None:
     lost = [shard for shard in log.shards.values() if shard.replayed is None]
     tasks = {number: lone_tasks(shard) for number, shard in enumerate(lost)}
     wanted: list[Task] = [task for some in tasks.values() for task in some]
-    total, done = sum(map(size_of, wanted)), 0
-
-    def count(size: int) -> None:
-        nonlocal done
-        done += size
-        tell("reading segments", done, total)
-
-    found = dict(check_all(wanted, count))
+    found = dict(check_all(wanted, "reading segments", tell))
     is_complete = log.metadata is not None and not any(uncounted(metadata_findings(log)))
     for number, shard in enumerate(lost):
         states = [found[task] for task in tasks[number]]
@@ -193,15 +186,8 @@ def _checked(log: LogSight, tell: Tell) -> States:
         for task in segment_tasks(shard):
             tasks[task.directory, task.name] = number
             wanted.append(task)
-    total, done = sum(map(size_of, wanted)), 0
-
-    def count(size: int) -> None:
-        nonlocal done
-        done += size
-        tell("checking segments", done, total)
-
     found: dict[GroupId, dict[str, SegmentState]] = {number: {} for number in log.shards}
-    for checked, state in check_all(wanted, count):
+    for checked, state in check_all(wanted, "checking segments", tell):
         assert isinstance(state, SegmentState)
         found[tasks[checked.directory, checked.name]][checked.name] = state
     return {number: located(shard, found[number]) for number, shard in log.shards.items()}

@@ -20,7 +20,7 @@ from typing import Final
 
 from xxhash import xxh3_128_digest
 
-from headrace.errors import ForeignFile, UnsupportedFormat
+from headrace.errors import ForeignFile, refuse_newer
 from headrace.journal.entry import HEADER_SIZE, Entry, Flaw, Header, decode_header, root
 from headrace.journal.entry import decode as decode_entry
 from headrace.journal.frame import aligned, padding
@@ -131,10 +131,7 @@ def decode(data: bytes, identity: Identity, path: str) -> Copy | Flaw:
     checksum = xxh3_128_digest(memoryview(data)[_CHECKSUM_SIZE : _FIELDS.size])
     if (found, magic) != (checksum, MAGIC):
         return Flaw("header checksum", checksum.hex(), found.hex())
-    if reader_min > FORMAT:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
-        )
+    refuse_newer(path, FORMAT, reader_min)
     if cluster != identity.cluster:
         raise ForeignFile(path, "cluster", identity.cluster.hex(), cluster.hex())
     image_at = _FIELDS.size + count * _PAST.size

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from xxhash import xxh3_128_digest
 
-from headrace.errors import ForeignFile, UnsupportedFormat
+from headrace.errors import ForeignFile, refuse_newer
 from headrace.journal.entry import BODY_SIZE_MAX, CHECKSUM_SIZE, HEADER_SIZE, Flaw
 from headrace.journal.frame import aligned, padding
 from headrace.journal.journal_file import FIRST_POSITION
@@ -159,10 +159,7 @@ def decode_header(data: bytes, owner: Identity | None, path: str) -> Fields | Fl
         return Flaw("checksum of the carry header", checksum.hex(), found.hex())
     if magic != MAGIC:
         return Flaw("magic of the carry file", MAGIC, magic)
-    if reader_min > FORMAT:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=reader_min
-        )
+    refuse_newer(path, FORMAT, reader_min)
     fields = Fields._make(rest)
     if fields.source_count and reader_min <= _PLAIN:
         return Flaw("sources of the carry file", "none in format 1", fields.source_count)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat, first_line
+from headrace.errors import BadRequest, CorruptSegment, first_line, refuse_newer
 from headrace.model.ids import Offset
 from headrace.model.row_digest import RowDigest
 from headrace.model.schema import SYSTEM_FIELDS
@@ -120,7 +120,7 @@ class SegmentFile:
 
     def _reader(self) -> pq.ParquetFile:
         try:
-            return _parquet(self._storage, self._sums, self._metadata)
+            return open_parquet(self._storage, self._sums, self._metadata)
         except (pa.ArrowException, OSError) as error:
             raise _unreadable(self._storage.path, error) from error
 
@@ -184,7 +184,7 @@ def open_segment(
     path = storage.path
     sums = _check_bytes(storage, digests, pace)
     try:
-        metadata = _parquet(storage, sums, None).metadata
+        metadata = open_parquet(storage, sums).metadata
         found = metadata.metadata or {}
         schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found[b"ARROW:schema"])))
         counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
@@ -215,8 +215,10 @@ def read_back(storage: Storage, info: SegmentInfo, schema: pa.Schema, written: D
     file.check_rows()
 
 
-def _parquet(storage: Storage, sums: Sums, metadata: pq.FileMetaData | None) -> pq.ParquetFile:
-    # Without a buffer in the background: every byte is read by the caller's own thread.
+def open_parquet(
+    storage: Storage, sums: Sums | None = None, metadata: pq.FileMetaData | None = None
+) -> pq.ParquetFile:
+    """Open it without a background buffer: the caller's own thread reads every byte."""
     return pq.ParquetFile(
         pa.PythonFile(ReadStream(storage, sums), mode="r"),
         metadata=metadata,
@@ -239,10 +241,8 @@ def _check_bytes(storage: Storage, digests: Digests, pace: Pace) -> Sums:
 def _check_identity(path: str, expected: dict[str, str], found: dict[bytes, bytes]) -> None:
     texts = {key: found.get(key.encode(), b"").decode("utf-8", "replace") for key in expected}
     version = texts[FORMAT_KEY]
-    if version.isascii() and version.isdigit() and int(version) > FORMAT:
-        raise UnsupportedFormat(
-            "needs a newer release", path=path, expected=f"format {FORMAT}", found=version
-        )
+    if version.isascii() and version.isdigit():
+        refuse_newer(path, FORMAT, version)
     for key, value in expected.items():
         _expect(path, key, value, texts[key] or "nothing")
 

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
-from types import TracebackType
 from typing import Final
 
 import headrace
@@ -63,12 +62,7 @@ class PipelineHeartbeat:
         self._thread.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
         self._is_over.set()
         self._thread.join()  # at most one request, whose time is limited
         is_failure = isinstance(error, Exception)  # Ctrl-C is not, nor a closed generator

@@ -10,8 +10,6 @@ are as many different ones: a block that never leaves the processor's cache is n
 import os
 import shutil
 import socket
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +17,7 @@ from pathlib import Path
 from headrace_lab.bench.bare import MIB
 from headrace_lab.bench.frame import Case, Round, Side, rate, scaled
 from headrace_lab.bench.rows import KIB
-from headrace_lab.bench.serving import ProducerLoad, Producers, a_server, producers
+from headrace_lab.bench.serving import ProducerLoad, a_client, a_server, producers
 
 _COUNT = 256  # MiB: all of it stays in the journal
 _PASSES = 4  # in one round: the machine's mood changes within a tenth of a second
@@ -49,7 +47,7 @@ def _reading(path: Path, load: ProducerLoad) -> Side:
     def reading() -> Iterator[Round]:
         with a_server(path) as address, producers(address, load) as running:
             running.send_all()
-            with _a_reader(address) as reader:
+            with a_client("reader", address) as reader:
                 size = _PASSES * load.count * load.size
 
                 def one_round() -> float:
@@ -59,22 +57,6 @@ def _reading(path: Path, load: ProducerLoad) -> Side:
         shutil.rmtree(path, ignore_errors=True)
 
     return reading
-
-
-@contextmanager
-def _a_reader(address: str) -> Iterator[Producers]:
-    command = [sys.executable, "-m", "headrace_lab.bench.reader", address]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        reader = Producers(process.stdin, process.stdout)
-        reader.wait()
-        try:
-            yield reader
-        finally:
-            process.stdin.close()
 
 
 @contextmanager
