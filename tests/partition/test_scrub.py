@@ -1,6 +1,7 @@
 """The scrub: rot is found while a copy still exists, and nothing else is called rot."""
 
 import errno
+from dataclasses import replace
 
 import pytest
 from tests.partition.shards import (
@@ -14,12 +15,12 @@ from tests.partition.shards import (
 )
 
 from headrace.errors import CorruptSegment, ReadFailed
-from headrace.model.ids import Offset
+from headrace.model.ids import Offset, Revision
 from headrace.partition.files.file_set import FileFinding
 from headrace.partition.scrub import scrub
 from headrace_lab.disk.faults import LoseSync
 from headrace_lab.disk.memory import MemoryDisk
-from headrace_lab.shard.shard import purging
+from headrace_lab.shard.shard import closing, purging, trimming
 
 
 @pytest.fixture
@@ -98,6 +99,42 @@ def test_what_is_trimmed_while_a_scrub_runs_is_no_loss():
         shard.checkpoint()
     assert files_in(disk, "segments") == []
     assert list(steps) == [None, None]
+    assert shard.store.findings == []
+
+
+def test_a_scrub_passes_over_what_is_trimmed_meanwhile_and_checks_what_stays():
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    kept, rotten = [sealed(shard) for _ in range(4)][2:]
+    steps = scrub(shard.store.keeper)
+    assert next(steps) is None
+    shard.one(trimming(KEY, Offset(2 * 140 + 10)))  # inside of the third
+    for _ in range(3):
+        shard.checkpoint()
+    assert files_in(disk, "segments") == [kept, rotten]
+    disk.flip(rotten, 9_999)
+    passed, checked, found = steps
+    assert (passed, checked) == (None, None)
+    assert isinstance(found, FileFinding)
+    assert found.path == rotten
+    assert files_in(disk, "segments") == [kept]
+
+
+def test_a_segment_of_a_life_that_ended_meanwhile_is_not_checked():
+    disk = MemoryDisk()
+    shard = a_shard(disk)
+    _, ended = sealed(shard), sealed(shard)
+    steps = scrub(shard.store.keeper)
+    assert next(steps) is None
+    shard.one(closing(KEY, Revision(2)))
+    again = replace(KEY, created=Revision(3))
+    shard.open_partition(again)
+    for _ in range(2):
+        shard.append_many(14, key=again)
+        shard.checkpoint()
+    assert [one.first for one in shard.segments] == [0, 140]
+    assert ended not in disk.files()
+    assert next(steps) is None
     assert shard.store.findings == []
 
 

@@ -1,5 +1,6 @@
 """Reading every file again, so that rot is found while a copy of the bytes still exists."""
 
+from bisect import bisect_left
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -59,7 +60,9 @@ def _placed(keeper: CheckpointFiles) -> list[Segment]:
 
 def _is_live(keeper: CheckpointFiles, segment: Segment) -> bool:
     partition = keeper.machine.state.partitions.get(segment.namespace)
-    return partition is not None and any(one is segment for one in partition.segments)
+    segments = () if partition is None else partition.segments
+    place = bisect_left(segments, segment.first, key=lambda one: one.first)
+    return place < len(segments) and segments[place] is segment
 
 
 def _check_segment(keeper: CheckpointFiles, segment: Segment, pace: Pace) -> FileFinding | None:
