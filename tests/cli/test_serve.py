@@ -10,6 +10,9 @@ import subprocess
 import sys
 import urllib.request
 from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +53,22 @@ def refused(*arguments, code=2) -> str:
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     return done.stderr
+
+
+def test_a_node_that_appends_and_reads_has_not_imported_pandas(tmp_path):
+    assert find_spec("pandas")
+    with serving(tmp_path, "--set", "listen.http=") as (process, address, _):
+        with headrace.connect(address) as log:
+            schema = {"id": "int64", "name": "string", "at": "timestamp"}
+            topic = log.create_topic("orders", schema, partitions=2, key="name")
+            for number in range(3):
+                at = datetime(2026, 1, 1, tzinfo=UTC)
+                topic.append({"id": [number], "name": [f"n{number}"], "at": [at]})
+            assert topic.read(columns=["id", "_timestamp"]).to_table().num_rows == 3
+            assert topic.read(where="id >= 1").to_table().num_rows == 2
+        mapped = Path(f"/proc/{process.pid}/maps").read_text()
+    assert "/pyarrow/" in mapped
+    assert "/pandas/" not in mapped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])

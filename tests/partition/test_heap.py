@@ -10,6 +10,7 @@ import pytest
 from tests.partition.shards import Place, on_files
 
 from headrace.partition.segments import sealing_child
+from headrace.partition.segments.seal_job import Done
 from headrace.partition.segments.sealer import Children
 from headrace.partition.segments.sealing_child import KEPT, _Files, _next_job, send
 
@@ -86,6 +87,21 @@ def test_a_child_that_has_a_job_keeps_its_memory(ends, given_back):
     sink.close()
     assert _next_job(source, _Files()) is None
     assert not given_back.acquire(blocking=False)
+
+
+def test_a_child_that_has_sealed_has_not_imported_pandas(tmp_path):
+    children = Children(count=1)
+    with on_files(tmp_path / "shard") as root:
+        place = Place(root)
+        (outcome,) = place.seal(children, place.jobs[0])
+    try:
+        (one,) = children.idle
+        mapped = Path(f"/proc/{one.process.pid}/maps").read_text()
+    finally:
+        children.close()
+    assert isinstance(outcome, Done)
+    assert "/pyarrow/" in mapped
+    assert "/pandas/" not in mapped
 
 
 def test_children_are_started_so_whatever_their_parent_has(tmp_path, monkeypatch):

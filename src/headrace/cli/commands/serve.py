@@ -20,6 +20,7 @@ from headrace.errors import BadConfig, BadRequest, DirectoryHeld
 from headrace.node.config.config import load
 from headrace.node.config.settings import Config
 from headrace.node.events import configure, event
+from headrace.partition.no_pandas import hide_pandas
 from headrace.server.memory import collect_rarely, give_back_when_idle, keep_freed_memory
 from headrace.server.notify import READY, STOPPING, notify, status, until_idle
 from headrace.server.serve import Serving
@@ -103,6 +104,7 @@ def run(work: Coroutine[Any, Any, None]) -> None:
 
 
 async def _serve(path: str, config: Config, idle: float | None, *, tcp: bool) -> None:
+    hide_pandas()
     stopped = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -24,6 +24,7 @@ import pyarrow as pa
 from headrace.errors import CorruptEntry, StorageFailed
 from headrace.journal.entry import Entry, Flaw, decode
 from headrace.partition.files.file_set import is_damage
+from headrace.partition.no_pandas import hide_pandas
 from headrace.partition.segments.seal_job import (
     DISK,
     JOB_DECODER,
@@ -65,6 +66,7 @@ def main() -> int:
     """Serve jobs until the input ends."""
     source, sink = sys.stdin.buffer, sys.stdout.buffer
     os.nice(NICENESS)
+    hide_pandas()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     files = _Files()
     syncing = ThreadPoolExecutor(1)
