@@ -525,9 +525,9 @@ class ApplyFailed(Corrupt):
     """A machine raised on a committed entry: this group halts, the others continue."""
 
 
-def refuse_newer(path: str, known: int, needed: int) -> None:
+def refuse_newer(path: str, known: int, needed: int | str) -> None:
     """Raise UnsupportedFormat if a file needs a newer format than the newest that is known."""
-    if needed > known:
+    if int(needed) > known:
         raise UnsupportedFormat(
             "needs a newer release", path=path, expected=f"format {known}", found=needed
         )

@@ -170,7 +170,7 @@ def test_adopt_changes_nothing_where_nothing_is_in_doubt(tmp_path):
 @pytest.mark.parametrize("command", ["adopt", "forget"])
 def test_what_ends_the_doubt_says_which_retention_it_suspends(tmp_path, command):
     lost = a_lost_log(tmp_path, retention="7d", retention_size="1GiB")
-    again = "`headrace topic alter shop/a --retention 7d,1GiB` sets it again"
+    again = "`headrace topic alter shop/a --retention 7d,1GiB` restores it"
     what = () if command == "adopt" else (LOST,)
     told = headrace_here("metadata", command, *what, "--data", lost, "--yes", "--json")
     found = shape(told, AdoptedShape if command == "adopt" else ForgottenShape)

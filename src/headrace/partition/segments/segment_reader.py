@@ -243,7 +243,7 @@ def _check_identity(path: str, expected: dict[str, str], found: dict[bytes, byte
     texts = {key: found.get(key.encode(), b"").decode("utf-8", "replace") for key in expected}
     version = texts[FORMAT_KEY]
     if version.isascii() and version.isdigit():
-        refuse_newer(path, FORMAT, int(version))
+        refuse_newer(path, FORMAT, version)
     for key, value in expected.items():
         _expect(path, key, value, texts[key] or "nothing")
 
