@@ -158,9 +158,7 @@ class TestVerdict:
 
     def test_a_kill_without_a_sign_of_recovery_is_not_shown(self):
         report = self.a_report(Kill(Point.NODE_IN_READ, 7, is_landed=True, evidence=""))
-        assert report.missing == [
-            "node while a driver reads: landed 1 times, recovery seen 0 times"
-        ]
+        assert report.missing == ["node while a driver reads: recovery seen after 0 of 1 kills"]
 
     @pytest.mark.parametrize(
         ("silence", "lost", "twice", "broken"),

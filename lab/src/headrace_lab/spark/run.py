@@ -99,7 +99,7 @@ class ChaosReport:
             if self.landed[one] < min(count, LANDED_MIN)
         ]
         found += [
-            f"{one}: landed {count} times, recovery seen {self.recovered[one]} times"
+            f"{one}: recovery seen after {self.recovered[one]} of {count} kills"
             for one, count in self.landed.items()
             if self.recovered[one] < count
         ]
