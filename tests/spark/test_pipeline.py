@@ -281,7 +281,7 @@ def test_a_log_that_is_shorter_than_the_table_is_refused(spark, tmp_path, topic)
     definition = a_definition(tmp_path)
     with opened(spark, definition) as pipeline:
         list(pipeline.run(once=True))
-        record = pipeline._look()
+        record = pipeline._record()
         assert record is not None
         record.commit([], {0: 0, 1: 0}, {0: 99, 1: 0})
         with pytest.raises(TableAhead, match="up to 99, but the log of shop/orders ends at 10"):

@@ -298,15 +298,20 @@ class TopicSource:
         ranges: Mapping[int, tuple[int, int]],
         exact: pa.Schema,
         version: int,
+        count_min: int | None = None,
     ) -> list[Span]:
-        """Return what tasks read. Raises RowsLost for trimmed rows unless that is allowed."""
+        """Return what tasks read. Raises RowsLost for trimmed rows unless that is allowed.
+
+        There are at least `count_min` tasks, if there are rows; by default as the options say.
+        """
         where, view = self.where, self.topic.core.view
         shown = self._shown(version, exact)
         schemas = tuple(
             (number, schema.serialize().to_pybytes()) for number, schema in view.schemas.items()
         )
-        count_min, count_max = self.options.partition_count_min, self.options.task_row_count_max
-        tasks = split(self._retained(ranges), count_min, count_max)
+        if count_min is None:
+            count_min = self.options.partition_count_min
+        tasks = split(self._retained(ranges), count_min, self.options.task_row_count_max)
         return [
             Span(
                 where=where,

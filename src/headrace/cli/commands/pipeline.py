@@ -77,7 +77,7 @@ def check(file: File, master: Master = "local[*]", as_json: Json = False) -> Non
 
     definition = load(file)
     _look_up(definition)
-    with opened(_spark(master), definition) as pipeline:
+    with opened(lambda: _spark(master), definition) as pipeline:
         schema = pipeline.check()
         lag = sum(each.row_count for each in pipeline.desk.bounds().values())
     answer = PipelineChecked(
@@ -120,7 +120,7 @@ def run(
     _look_up(definition)
     rounds: list[Round] = []
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with opened(_spark(master), definition) as pipeline:
+    with opened(lambda: _spark(master), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
         try:
             with closing(pipeline.run(once=once)) as running:

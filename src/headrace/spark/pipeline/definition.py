@@ -8,6 +8,7 @@ sql = "select * from source"         # or transform = "clean.py", with transform
 lineage = true                       # keep _hr_partition and _hr_offset
 batch_rows = 1_000_000               # at most, in one commit
 batch_size = "1GiB"
+min_partitions = 0                   # at least so many tasks a round; 0 for one per core
 interval = "1s"                      # between polls for new rows
 file_size = "128MiB"                 # small files are compacted up to it; "0" disables that
 """
@@ -28,7 +29,11 @@ SOURCE: Final = "source"  # the name of the rows in SQL
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]+):/+(.*)")  # scheme, and the rest
 _PATHS: Final = ("table", "path", "transform", "token_file")
 
-_KINDS: Final[dict[str, type]] = {"lineage": bool, "batch_rows": int}  # others are strings
+_KINDS: Final[dict[str, type]] = {
+    "lineage": bool,
+    "batch_rows": int,
+    "min_partitions": int,
+}  # others are strings
 _LEAST: Final = {
     "batch_size": "64KiB",  # a smaller commit is mostly overhead
     "interval": "100ms",  # a poll of node and table takes about as long
@@ -51,6 +56,7 @@ class Definition:
     lineage: bool = True
     batch_rows: int = 1_000_000
     batch_size: str = "1GiB"
+    min_partitions: int = 0
     interval: str = "1s"
     file_size: str = "128MiB"
     token_file: str = ""
@@ -78,6 +84,7 @@ class Definition:
         """The options of the source."""
         found = {"topic": self.topic, "address": self.address, "path": self.path}
         found["tokenFile"] = self.token_file
+        found["minPartitions"] = str(self.min_partitions or "")
         return {key: value for key, value in found.items() if value}
 
 
@@ -152,6 +159,9 @@ def _check(made: Definition, source: str) -> None:
         raise BadConfig("sql", flaw, source=source, hint="Set only one of them")
     if made.batch_rows <= 0:
         raise BadConfig("batch_rows", f"must be above 0, got {made.batch_rows}", source=source)
+    if made.min_partitions < 0:
+        flaw = f"must not be negative, got {made.min_partitions}"
+        raise BadConfig("min_partitions", flaw, source=source)
     for key, least in _LEAST.items():
         said = getattr(made, key)
         try:

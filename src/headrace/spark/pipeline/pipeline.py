@@ -26,6 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
+from pyspark.sql.types import StructField, StructType
 
 from headrace.errors import BadConfig, BadRequest, HeadraceError
 from headrace.model.backoff import ExponentialBackoff
@@ -41,6 +42,7 @@ from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.failing_row import Ranges, failing_row
 from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
 from headrace.spark.pipeline.row_by_row import refuse_mixing
+from headrace.spark.source.data_source import spark_schema
 from headrace.spark.source_options import parse
 from headrace.spark.spark_session import copied, unlogged
 from headrace.spark.tables.commit_races import committed
@@ -49,7 +51,7 @@ from headrace.spark.tables.restore_check import Watch, refuse_restored
 from headrace.spark.tables.table_columns import file_columns, new_columns, refuse_twins
 from headrace.spark.tables.table_errors import TableAhead
 from headrace.spark.tables.table_features import refuse_unkept
-from headrace.spark.tables.table_files import write_files
+from headrace.spark.tables.table_files import copy_files, write_files
 from headrace.spark.tables.table_record import (
     DataFile,
     LogSource,
@@ -65,6 +67,8 @@ if TYPE_CHECKING:
 
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
+TIMESTAMP: Final = "_timestamp"
+TASK_ROWS: Final = 100_000  # rows that justify a task, and a file, of their own
 TIMEOUT: Final = "120s"  # of one request to the log: a node may restart meanwhile
 # After lost rounds, each of which leaves files behind. The first two in a row do not wait: they
 # do not mean that other writers will stay faster.
@@ -96,10 +100,9 @@ class Round:
 class Pipeline:
     """One driver of one pipeline. Several may run at the same time."""
 
-    spark: "SparkSession"
+    start: Callable[[], "SparkSession"]  # called when Spark is first needed
     definition: Definition
     desk: TopicSource
-    transform: Transform
     lost: int = (
         0  # lost rounds: another driver committed first, or the schema changed meanwhile
     )
@@ -110,6 +113,30 @@ class Pipeline:
     compacted: int = 0  # small files that were replaced
     flaw: str = ""  # why the last report of this driver failed
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
+    _begun: "tuple[SparkSession, Transform] | None" = None
+
+    @property
+    def spark(self) -> "SparkSession":
+        """The session; starts Spark if it is not running yet."""
+        return self.begin()[0]
+
+    def begin(self) -> "tuple[SparkSession, Transform]":
+        """Start Spark and load the transform, once. BadConfig: the transform does not load.
+
+        With SQL it gets its own copy of the session, so that its view `source` cannot clash
+        with other users of the session.
+        """
+        if self._begun is None:
+            spark = self.start()
+            with transform_told(self.definition, "it"):
+                transform = _transform(self.definition)
+            self._begun = copied(spark) if self.definition.sql else spark, transform
+        return self._begun
+
+    @property
+    def is_copy(self) -> bool:
+        """Whether rows go into the table unchanged."""
+        return not (self.definition.sql or self.definition.transform)
 
     @property
     def source(self) -> LogSource:
@@ -120,16 +147,17 @@ class Pipeline:
         """Load the next rows into the table. None: there are none, or the race was lost."""
         began = time.monotonic()
         self.desk.topic.refresh()
-        record = self._look()
+        record = self._record()
+        if record is not None and self._next(record) is None:
+            return None
+        record = self._fitting(record)
         if record is None:
             self.lost += 1
             return None
-        starts, ends = self._choose(record)
-        if self.told != starts:
-            record.settle()
-            self._tell(starts)
-        if starts == ends:
+        found = self._next(record)
+        if found is None:
             return None
+        starts, ends = found
         self.on_step("before files")
         try:
             files = self._write(starts, ends)
@@ -215,12 +243,16 @@ class Pipeline:
             frame = reader.load().withColumnRenamed("_partition", PARTITION)
             frame = frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp")
         with transform_told(self.definition):
-            made = checked_frame(self.definition, self.transform(frame))
+            made = checked_frame(self.definition, self.begin()[1](frame))
             refuse_mixing(made, self.definition, _is_range(starts, ends))
             return made
 
     def schema(self) -> pa.Schema:
         """Return the columns that the transform produces."""
+        if self.is_copy:
+            columns = self._copied_columns()
+            refuse_twins(columns, self.definition.transform_key)
+            return file_columns(columns, self.definition.transform_key)
         bounds = self.desk.bounds()
         none = {number: each.first for number, each in bounds.items()}
         frame = self.rows(none, none)
@@ -249,10 +281,25 @@ class Pipeline:
     def _columns(self, frame: "DataFrame") -> pa.Schema:
         return file_columns(frame.schema, self.definition.transform_key)
 
-    def _look(self) -> Record | None:
+    def _copied_columns(self) -> "StructType":
+        """Return the topic's columns as a table has them, without planning a DataFrame."""
+        names = {"_partition": PARTITION, "_offset": OFFSET}
+        found = [each for each in spark_schema(self.desk.schema()) if each.name != TIMESTAMP]
+        return StructType(
+            [StructField(names.get(each.name, each.name), each.dataType) for each in found]
+        )
+
+    def _record(self) -> Record | None:
+        """Read the table's record. None: there is no table yet."""
+        if not is_made(self.definition.table):
+            return None
+        return self._checked(look(self.definition.table, self.source))
+
+    def _fitting(self, record: Record | None) -> Record | None:
         """Return the table's record, widening the table if needed. None: lost that race."""
         self.seen = self.schema()
-        record = self._made(self.seen)
+        if record is None:
+            record = self._made(self.seen)
         new = new_columns(record.table, self.seen)
         return self._widen(record, new) if new.names else record
 
@@ -264,10 +311,20 @@ class Pipeline:
 
     def _made(self, columns: pa.Schema) -> Record:
         """Create the table or read the existing one, and check that it was not restored."""
-        record = create(self.definition.table, self.source, columns)
+        return self._checked(create(self.definition.table, self.source, columns))
+
+    def _checked(self, record: Record) -> Record:
         refuse_unkept(record.table, record.path)
         refuse_restored(record, self.watch)
         return record
+
+    def _next(self, record: Record) -> tuple[dict[int, int], dict[int, int]] | None:
+        """Return start and end of the next range, and have the log hold it. None: no rows."""
+        starts, ends = self._choose(record)
+        if self.told != starts:
+            record.settle()
+            self._tell(starts)
+        return None if starts == ends else (starts, ends)
 
     def _is_whole(self, record: Record) -> bool:
         """Check after a lost race, as before each round, that the table was not restored."""
@@ -297,14 +354,40 @@ class Pipeline:
         )
         return starts, ends
 
-    def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
-        frame = self.rows(starts, ends)
-        schema = self._columns(frame)
+    def _copy(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
+        """Have tasks copy the rows into files, each in the worker that reads them."""
+        self.desk.topic.refresh()
+        schema = file_columns(self._copied_columns(), self.definition.transform_key)
+        self._refuse_change(schema)
+        # All columns: a node sends its entries as they are then. A task drops the timestamp.
+        exact = self.desk.schema()
+        spans = self.desk.spans(
+            {number: (start, ends[number]) for number, start in starts.items()},
+            exact,
+            self.desk.version,
+            self._task_count(starts, ends),
+        )
+        return copy_files(self.spark, spans, schema, self.definition.table)
+
+    def _task_count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
+        """Return how many tasks are worth their files: all cores, for rows enough."""
+        row_count = sum(ends[number] - start for number, start in starts.items())
+        cores = self.spark.sparkContext.defaultParallelism
+        return self.definition.min_partitions or min(cores, -(-row_count // TASK_ROWS))
+
+    def _refuse_change(self, schema: pa.Schema) -> None:
         if not schema.equals(self.seen):
             raise SchemaChanged(
                 f"the columns of {self.desk.topic.name} changed during a round",
                 hint="Repeat the round: nothing was written",
             )
+
+    def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
+        if self.is_copy:
+            return self._copy(starts, ends)
+        frame = self.rows(starts, ends)
+        schema = self._columns(frame)
+        self._refuse_change(schema)
         try:
             return write_files(frame, schema, self.definition.table)
         except RoundFailed as error:
@@ -344,18 +427,22 @@ class Pipeline:
 
 
 @contextmanager
-def opened(spark: "SparkSession", definition: Definition) -> Iterator[Pipeline]:
-    """Yield a pipeline that is ready to run.
+def opened(
+    spark: "SparkSession | Callable[[], SparkSession]", definition: Definition
+) -> Iterator[Pipeline]:
+    """Yield a pipeline that is ready to run, with a session or a function that starts one.
 
-    With SQL it gets its own copy of the session, so that its view `source` cannot clash with
-    other users of the session.
+    The function is called when there are rows to write: a table that is up to date needs no
+    Spark.
     """
     desk = TopicSource(parse(definition.options), TIMEOUT)
     try:
-        with transform_told(definition, "it"):
-            transform = _transform(definition)
-        own = copied(spark) if definition.sql else spark
-        yield Pipeline(own, definition, desk, transform)
+        if callable(spark):
+            yield Pipeline(spark, definition, desk)
+        else:
+            pipeline = Pipeline(lambda: spark, definition, desk)
+            pipeline.begin()
+            yield pipeline
     finally:
         desk.close()
 

@@ -1,21 +1,22 @@
 """Writes the rows of a frame as data files of a table, by executors, without a commit."""
 
+import json
+import time
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from headrace.spark.friendly_errors import told_in_words
+from headrace.spark.friendly_errors import RoundFailed, told_in_words
 from headrace.spark.tables.table_record import DataFile, local_path
-from headrace.spark.worker.files import WRITTEN, writer
+from headrace.spark.worker.copy import COPIED, copier
+from headrace.spark.worker.files import OURS, WRITTEN, writer
+from headrace.spark.worker.read import Span
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-import json
-import time
-from pathlib import Path
-
-from headrace.spark.worker.files import OURS
+    from pyspark.sql import DataFrame, SparkSession
 
 
 def write_files(frame: "DataFrame", schema: pa.Schema, table: str) -> list[DataFile]:
@@ -25,6 +26,30 @@ def write_files(frame: "DataFrame", schema: pa.Schema, table: str) -> list[DataF
     write = writer(local_path(table), schema.serialize().to_pybytes())
     with told_in_words():
         found = plain.mapInArrow(write, WRITTEN).collect()
+    return [DataFile(row.path, row.size, row.row_count, row.stats) for row in found]
+
+
+def copy_files(
+    spark: "SparkSession", spans: Sequence[Span], schema: pa.Schema, table: str
+) -> list[DataFile]:
+    """Copy rows of a topic, as they are. RoundFailed: files may be left, in no commit."""
+    if not spans:
+        return []
+    copy = copier(spans, local_path(table), schema.serialize().to_pybytes())
+    tasks = spark.range(0, len(spans), 1, len(spans))
+    with told_in_words():
+        found = tasks.mapInArrow(copy, COPIED).collect()
+    counts = Counter[int]()
+    for row in found:
+        counts[row.task] += row.row_count
+    for number, span in enumerate(spans):
+        if counts[number] != span.row_count:
+            raise RoundFailed(
+                f"the task for rows {span.start} to {span.end - 1} of partition "
+                f"{span.partition} of {span.topic} wrote {counts[number]} rows, "
+                f"expected {span.row_count}",
+                hint="Nothing was committed. Run the pipeline again",
+            )
     return [DataFile(row.path, row.size, row.row_count, row.stats) for row in found]
 
 

@@ -29,7 +29,7 @@ _AGAIN: Final = (
     "Nothing was committed. Free some space or fix the cause, then restart the pipeline or "
     "query: it resumes with the same rows"
 )
-_SCHEMA: Final = pa.schema(
+WRITTEN_SCHEMA: Final = pa.schema(
     [
         ("path", pa.string()),
         ("size", pa.int64()),
@@ -49,14 +49,15 @@ def writer(
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         exact = pa.ipc.read_schema(pa.py_buffer(schema))
-        return plain_rows(_files(Path(root), exact, batches))
+        return plain_rows(files(Path(root), exact, batches))
 
     return write
 
 
-def _files(
+def files(
     root: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
 ) -> Iterator[pa.RecordBatch]:
+    """Write batches into files below `root`, and return what `WRITTEN` says of each."""
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -85,9 +86,9 @@ def _file(root: Path, schema: pa.Schema, rows: list[pa.RecordBatch]) -> pa.Recor
     except OSError as error:
         raise StorageFailed(str(root), "a new data file", error, hint=_AGAIN) from error
     columns = [
-        pa.array([value], field.type) for value, field in zip(file, _SCHEMA, strict=True)
+        pa.array([value], field.type) for value, field in zip(file, WRITTEN_SCHEMA, strict=True)
     ]
-    return pa.RecordBatch.from_arrays(columns, schema=_SCHEMA)
+    return pa.RecordBatch.from_arrays(columns, schema=WRITTEN_SCHEMA)
 
 
 def write_file(

@@ -64,12 +64,17 @@ class Span:
 
 def read(span: Span) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a span in order, in batches of about `ROWS`."""
-    schemas = {version: _schema(data) for version, data in span.schemas}
     exact = _schema(span.exact)
-    shape = Projection.of(schemas[span.version], exact.names)
-    for batch in gathered(_entries(span, schemas, shape)):
+    for batch in gathered(rows_of(span)):
         yield conformed(batch, exact)
     settle()
+
+
+def rows_of(span: Span) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a span in order, in batches of any size."""
+    schemas = {version: _schema(data) for version, data in span.schemas}
+    shape = Projection.of(schemas[span.version], _schema(span.exact).names)
+    return _entries(span, schemas, shape)
 
 
 def conformed(batch: pa.RecordBatch, exact: pa.Schema) -> pa.RecordBatch:
