@@ -7,6 +7,9 @@ times per round; its table and the frame of the files are created before the clo
 program keeps them, and summed forty times until Java has compiled most of it. For batches of
 1,000 rows it is the median of their triggers. The sink appends rows from Spark's memory, synced
 by the node and sealed as usual; Parquet writes them with snappy and syncs nothing.
+
+A pipeline loads a topic into a new Delta table, which it syncs. `write_deltalake` writes the
+same rows, with the same columns, from memory, and syncs nothing.
 """
 
 import secrets
@@ -17,6 +20,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+import pyarrow as pa
 
 from headrace.client.public import connect
 from headrace.errors import Unavailable
@@ -43,6 +48,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
 _COUNT: Final = 1024  # MiB
+_TABLE_COUNT: Final = 512  # MiB: `write_deltalake` has them in memory
+_ALL: Final = "select * from source"
 _SINK_COUNT: Final = 512  # MiB: Spark keeps them in memory
 _SUMS: Final = 8  # of a column in a round: one takes a tenth of a second
 _WARMING_SUMS: Final = 40  # that do not count: Java compiles what runs often, bit by bit
@@ -63,8 +70,12 @@ def cases(directory: Path, scale: float) -> list[Case]:
     ]
     made.append(_scan(directory, "sealed rows", RECORDS_OF_1_KIB, size, SEALED, 0.6))
     history, batches, sink = (_Shared(directory) for _ in range(3))
+    table_size = scaled(_TABLE_COUNT, scale) * MIB
     return [
         *made,
+        _table(directory, "a table of unsealed rows", table_size, UNSEALED),
+        _table(directory, "the same through SQL", table_size, UNSEALED, _ALL),
+        _table(directory, "a table of sealed rows", table_size, SEALED),
         Case(
             name="one column of history",
             unit="MiB/s",
@@ -106,6 +117,20 @@ def _scan(
     )
 
 
+def _table(
+    directory: Path, name: str, size: int, settings: tuple[str, ...], sql: str = ""
+) -> Case:
+    shared = _Shared(directory)
+    return Case(
+        name=name,
+        unit="MiB/s",
+        ours=lambda: shared.loading(size, settings, sql),
+        reference="write_deltalake from memory",
+        limit=shared.writing_a_table,
+        floor=1.0 if settings == UNSEALED and not sql else None,
+    )
+
+
 class _Shared:
     """The two sides of one case: the second reads the files that the first one made."""
 
@@ -114,6 +139,7 @@ class _Shared:
         self._size = 0
         self._row_count = 0  # of the topic, and of the files that were written of it
         self._frame: DataFrame | None = None
+        self._rows: pa.Table | None = None
 
     @property
     def _files(self) -> str:
@@ -221,6 +247,55 @@ class _Shared:
         took = [float(one["durationMs"]["triggerExecution"]) for one in done[_WARMING:]]
         shutil.rmtree(place, ignore_errors=True)
         return 1_000 / statistics.median(took)
+
+    @contextmanager
+    def loading(self, size: int, settings: tuple[str, ...], sql: str) -> Iterator[Round]:
+        from headrace.spark.pipeline.definition import define
+        from headrace.spark.pipeline.pipeline import opened
+
+        self._size = size
+        with self._place() as node, a_log(node, RECORDS_OF_1_KIB, size, *settings) as address:
+            if settings == SEALED:
+                _wait_until_sealed(address)
+            with connect(address) as log:
+                rows = log.topic(TOPIC).read().to_table().drop_columns(["_timestamp"])
+            self._rows, self._row_count = rows, rows.num_rows
+
+            def one_round() -> float:
+                name = f"bench-{secrets.token_hex(4)}"
+                given = {"name": name, "topic": TOPIC, "address": address, "table": name}
+                with opened(_spark(), define({**given, "sql": sql}, self._path)) as pipeline:
+                    found = rate(self._size / MIB, lambda: list(pipeline.run(once=True)))
+                self._refuse_other(self._path / name)
+                return found
+
+            yield one_round
+            self._rows = None
+
+    @contextmanager
+    def writing_a_table(self) -> Iterator[Round]:
+        from deltalake import write_deltalake
+
+        rows = self._rows
+        assert rows is not None
+
+        def one_round() -> float:
+            path = self._path / f"plain-{secrets.token_hex(4)}"
+            found = rate(self._size / MIB, lambda: write_deltalake(str(path), rows))
+            self._refuse_other(path)
+            return found
+
+        yield one_round
+
+    def _refuse_other(self, path: Path) -> None:
+        """Check the row count of a table that a round wrote, and remove it."""
+        from deltalake import DeltaTable
+
+        actions = DeltaTable(str(path)).get_add_actions(flatten=True)
+        row_count = sum(pa.table(actions)["num_records"].to_pylist())
+        if row_count != self._row_count:
+            raise Unavailable(f"{path} has {row_count:,} rows, expected {self._row_count:,}")
+        shutil.rmtree(path)
 
     @contextmanager
     def appending(self, size: int) -> Iterator[Round]:
