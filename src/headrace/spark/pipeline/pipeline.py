@@ -18,6 +18,7 @@ writers of the table it retries the same commit (`commit_races.py`).
 """
 
 import json
+import math
 import runpy
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -68,7 +69,7 @@ if TYPE_CHECKING:
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
 TIMESTAMP: Final = "_timestamp"
-TASK_ROWS: Final = 100_000  # rows that justify a task, and a file, of their own
+TASK_SIZE: Final = 16 * 1024 * 1024  # rows that justify a task, and a file, of their own
 TIMEOUT: Final = "120s"  # of one request to the log: a node may restart meanwhile
 # After lost rounds, each of which leaves files behind. The first two in a row do not wait: they
 # do not mean that other writers will stay faster.
@@ -370,10 +371,11 @@ class Pipeline:
         return copy_files(self.spark, spans, schema, self.definition.table)
 
     def _task_count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
-        """Return how many tasks are worth their files: all cores, for rows enough."""
-        row_count = sum(ends[number] - start for number, start in starts.items())
+        """Return the least number of tasks: one for each core, if there are rows enough."""
+        found = self.desk.backlogs(starts)
+        size = sum(each.up_to(ends[n]).row_count * each.row_size for n, each in found.items())
         cores = self.spark.sparkContext.defaultParallelism
-        return self.definition.min_partitions or min(cores, -(-row_count // TASK_ROWS))
+        return self.definition.min_partitions or min(cores, math.ceil(size / TASK_SIZE))
 
     def _refuse_change(self, schema: pa.Schema) -> None:
         if not schema.equals(self.seen):
