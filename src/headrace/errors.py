@@ -469,7 +469,7 @@ class WriterUnknown(Unknown):
 class CorruptEntry(Corrupt):
     """An acknowledged entry cannot be read."""
 
-    hint = "Stop, leave the directory as it is, and restore the file from a copy"
+    hint = "Stop, leave the directory as it is, and restore the file from a backup"
 
 
 class CorruptFile(Corrupt):
@@ -479,7 +479,7 @@ class CorruptFile(Corrupt):
 class CorruptSegment(Corrupt):
     """A segment, or one of its row groups, is not what was sealed."""
 
-    hint = "Other ranges are still served; restore the file from a copy or a replica"
+    hint = "Other ranges are still served; restore the file from a backup or a replica"
 
     def __init__(
         self,

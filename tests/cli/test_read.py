@@ -121,7 +121,7 @@ def test_the_columns_that_were_asked_for_come(data, options, columns):
         (["--from", "99"], Exit.USAGE, "--from 99 is past the end of every partition"),
         (["--to", "11"], Exit.USAGE, "--to 11 is past the end of every partition"),
         (["--partition", "7"], Exit.USAGE, "has no partition 7"),
-        (["--columns", "nam"], Exit.USAGE, "Is it 'name'?"),
+        (["--columns", "nam"], Exit.USAGE, "Did you mean 'name'?"),
         (
             ["--columns", "id,id"],
             Exit.USAGE,

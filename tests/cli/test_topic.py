@@ -197,7 +197,7 @@ class TestCreate:
             ("", "is not valid JSON"),
             ("[1]", "is not a JSON object"),
             ("{}", "is not a JSON object"),
-            ('{"id": 7}', "column 'id': 7 is not a type"),
+            ('{"id": 7}', "column 'id': 7 is not a valid type"),
             ("[" * 100_000, "is not valid JSON"),
         ],
     )

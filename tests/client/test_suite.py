@@ -430,7 +430,9 @@ async def test_a_read_with_a_condition_gives_the_rows_that_have_it(door):
             len(read)
         with pytest.raises(BadRequest, match="id > 8"):
             _ = read.row_count
-        with pytest.raises(BadRequest, match=r"where: there is no column 'idd'. Is it 'id'"):
+        with pytest.raises(
+            BadRequest, match=r"where: there is no column 'idd'. Did you mean 'id'"
+        ):
             await it(topic.read(where="idd > 3"))
         with pytest.raises(BadRequest, match="where"):
             await it(topic.read(where=5))

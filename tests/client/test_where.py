@@ -218,7 +218,7 @@ BAD = [
     ("id == null", 6, "nothing equals null. Use is null"),
     ("(id > 1", 7, "expected ')', found the end"),
     ("id > 1)", 6, "expected and, or, or the end, found ')'"),
-    ("idd = 1", 0, "there is no column 'idd'. Is it 'id'?"),
+    ("idd = 1", 0, "there is no column 'idd'. Did you mean 'id'?"),
     ("customer = ann", 11, "there is no column 'ann'. Put text in quotes"),
     ("blob = 'x'", 7, "expected binary"),
     ("address = 1", 10, "expected struct<city: string>"),

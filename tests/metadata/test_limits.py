@@ -92,7 +92,7 @@ def test_the_result_says_which_limit_it_was():
     machine = a_machine(NamespaceLayout(1, 1, 1))
     result = run(machine, create_topic(partitions=3))
     assert result.fields == {"max": 2, "what": "partitions in a topic"}
-    assert result.message == "the limit of 2 partitions in a topic is reached"
+    assert result.message == "there can be at most 2 partitions in a topic"
 
 
 def test_a_schema_may_be_as_large_as_the_limit_and_no_larger():

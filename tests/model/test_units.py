@@ -109,8 +109,8 @@ def test_what_is_written_reads_back(number):
             "Write a whole number and a unit, such as 30s, 5m or 7d",
         ),
         ("30", "'30' has no unit. Write 30s for seconds"),
-        ("30 s", "'30 s' is not a valid duration. Is it 30s?"),
-        ("30S", "'30S' does not have a duration unit. Is it 30s?"),
+        ("30 s", "'30 s' is not a valid duration. Did you mean 30s?"),
+        ("30S", "'30S' does not have a duration unit. Did you mean 30s?"),
         ("2w", "'2w' does not have a duration unit. The units are us, ms, s, m, h, d"),
         (
             "-5s",
@@ -135,9 +135,9 @@ def test_a_bad_duration_is_named_exactly(text, flaw):
 @pytest.mark.parametrize(
     ("text", "flaw"),
     [
-        ("64mib", "'64mib' does not have a size unit. Is it 64MiB?"),
-        ("64 MiB", "'64 MiB' is not a valid size. Is it 64MiB?"),
-        ("1kB", "'1kB' does not have a size unit. Is it 1KB?"),
+        ("64mib", "'64mib' does not have a size unit. Did you mean 64MiB?"),
+        ("64 MiB", "'64 MiB' is not a valid size. Did you mean 64MiB?"),
+        ("1kB", "'1kB' does not have a size unit. Did you mean 1KB?"),
         (
             "64M",
             "'64M' does not have a size unit. "

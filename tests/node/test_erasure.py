@@ -354,7 +354,7 @@ def test_a_carry_file_of_which_another_s_entry_cannot_be_read_stays_and_is_named
                 node,
                 lambda files: names_of(files) == [carry.name] and "left it" in files[0].why,
             )
-            assert one.why.startswith("two checkpoints left it")
+            assert one.why.startswith("two checkpoints left it in place: check")
             with pytest.raises(CorruptEntry):
                 await is_whole(node, other)
             carry.write_bytes(content)

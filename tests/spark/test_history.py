@@ -317,7 +317,7 @@ def test_a_topic_that_is_made_again_gives_no_rows_to_the_old_table(tmp_path, log
             TopicUnknown,
             "topic 'shop/oders' does not exist. Did you mean 'shop/or",
         ),
-        ({"columns": ["idd"]}, BadRequest, "there is no column 'idd'. Is it 'id'?"),
+        ({"columns": ["idd"]}, BadRequest, "there is no column 'idd'. Did you mean 'id'?"),
         (
             {"minPartition": "4"},
             BadConfig,

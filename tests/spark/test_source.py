@@ -253,7 +253,7 @@ def test_a_finished_query_is_a_consumer_without_lag(spark, tmp_path, topic):
         ),
         ({"maxOffsetsPerTrigger": "0"}, "maxOffsetsPerTrigger: is '0'", "Give an integer >="),
         ({"maxBytesPerTrigger": "-1"}, "maxBytesPerTrigger: ", "Write a whole number and"),
-        ({"columns": "idd"}, "there is no column 'idd'", "Is it 'id'?"),
+        ({"columns": "idd"}, "there is no column 'idd'", "Did you mean 'id'?"),
         (
             {"address": "127.0.0.1:1", "timeout": "1s"},
             "no node answers at 127.0.0.1:1",

@@ -175,7 +175,9 @@ def test_a_checkpoint_that_was_put_back_from_a_copy_stops_the_query(
     said = stopped(spark, tmp_path)
     assert said.startswith(f"the table at {tmp_path / 'table'} has the batches of query ")
     flaw = "is at 1: it was" if more else "has different rows in 1: it was"
-    assert f", but its checkpointLocation {flaw} copied, or restored from an old copy. " in said
+    assert (
+        f", but its checkpointLocation {flaw} copied, or restored from an old backup. " in said
+    )
     newest = 2 if more else 1
     assert f"restore the checkpointLocation that wrote batch {newest}, or " in said
     assert ids(tmp_path) == list(range(20 + more))

@@ -41,7 +41,7 @@ def test_a_torn_entry_is_named_with_the_next_step(table, version, size):
             act()
         assert str(caught.value).startswith(f"{torn}: an entry of the table's log is torn")
         assert caught.value.path == str(torn)
-        assert "Put it back from a copy" in caught.value.hint
+        assert "Restore it from a backup" in caught.value.hint
         assert caught.value.__cause__ is not None
         assert "\n" not in str(caught.value)
 

@@ -67,7 +67,7 @@ MESSAGES: dict[MetadataCode, str] = {
     "not {expected}",
     MetadataCode.SCHEMA_REPEATED: "topic {topic!r} already has this schema as version "
     "{version}",
-    MetadataCode.LIMIT_REACHED: "the limit of {max} {what} is reached",
+    MetadataCode.LIMIT_REACHED: "there can be at most {max} {what}",
     MetadataCode.LEVEL_UNKNOWN: "unknown level {found}; the highest is {max}",
     MetadataCode.LEVEL_TOO_LOW: "this needs level {expected}, and the log is at level {found}",
     MetadataCode.NAMESPACE_UNKNOWN: "{namespace:x} is not a valid namespace in this cluster",

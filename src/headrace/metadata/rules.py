@@ -118,7 +118,7 @@ def _option_flaw(key: str, value: str | None, seen: set[str]) -> str | None:
     if not is_name(key):
         return "has no proper name"
     if key in seen:
-        return "is there twice"
+        return "appears twice"
     if value is not None and len(value.encode()) > OPTION_SIZE_MAX:
         return f"has over {OPTION_SIZE_MAX} bytes"
     return None

@@ -52,7 +52,7 @@ class Projection:
             if name not in whole.names:
                 near = get_close_matches(name, whole.names, 1)
                 hint = (
-                    f"Is it {near[0]!r}?"
+                    f"Did you mean {near[0]!r}?"
                     if near
                     else f"The columns are {said(', '.join(whole.names))}"
                 )

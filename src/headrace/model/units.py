@@ -122,4 +122,4 @@ def _meant(text: str, units: Mapping[str, int]) -> str:
     if match is None:
         return ""
     found = [name for name in units if name.casefold() == match.group(2).casefold()]
-    return f"Is it {match.group(1)}{found[0]}?" if found else ""
+    return f"Did you mean {match.group(1)}{found[0]}?" if found else ""

@@ -45,7 +45,7 @@ class CheckpointAhead(BadRequest):
     """The query has read rows that the log does not have."""
 
     hint = (
-        "The log was restored from an old copy, or it is a different log. Rows up to there "
+        "The log was restored from an old backup, or it is a different log. Rows up to there "
         "would be skipped: start with a new checkpointLocation"
     )
 

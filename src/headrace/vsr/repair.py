@@ -114,7 +114,7 @@ def on_exact(state: MemberState[E], sender: ReplicaId, message: Exact[E]) -> Non
     names = set(wanted(state))
     for entry in message.entries:
         if Name(entry.op, entry.checksum) not in names:
-            state.drop("entry that nobody asked for")
+            state.drop("entry that was not requested")
         elif entry.op in state.log.faulty:
             take(state, entry)
         else:

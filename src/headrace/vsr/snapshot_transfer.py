@@ -91,7 +91,7 @@ def on_chunk(state: MemberState[E], sender: ReplicaId, message: SnapshotChunk) -
         _forgo(state)
         return
     if message.checksum != offer.checksum or message.position != len(transfer.data):
-        state.drop("chunk that nobody asked for")
+        state.drop("chunk that was not requested")
         return
     if not message.data or len(transfer.data) + len(message.data) > offer.size:
         transfer.offer = None

@@ -224,7 +224,7 @@ class World:
         return is_done()
 
     def _heal(self) -> None:
-        """Choose a core, mend everything inside it, and make the rest silent for ever."""
+        """Choose a core, mend everything inside it, and make the rest silent forever."""
         self.faults.is_over = True
         self.network.heal()
         members = self.core = self._draw_core()

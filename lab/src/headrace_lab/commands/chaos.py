@@ -91,7 +91,7 @@ def chaos_spark(
     runs: Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs.")] = RUN_COUNT,
     point: Annotated[
         list[str] | None,
-        typer.Option(help="Kill only at this point, in every run; repeatable."),
+        typer.Option(help="Kill only at this point, in every run; may be repeated."),
     ] = None,
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Use a real Spark cluster of two workers.")

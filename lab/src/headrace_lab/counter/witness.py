@@ -68,7 +68,7 @@ class Witness:
     """What must hold, over the lives of many processes on one group."""
 
     replay: Replay
-    acknowledged: Op = Op(0)  # this and all before must be there for ever
+    acknowledged: Op = Op(0)  # this and all before must be there forever
     tried: Op = Op(0)  # nothing above this can be there
     problems: list[str] = field(default_factory=list)
 

@@ -212,7 +212,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--part",
         action="append",
         default=[],
-        help="run only campaigns whose name begins with this; repeatable",
+        help="run only campaigns whose name begins with this; may be repeated",
     )
     parser.add_argument(
         "--budget", type=float, help="minutes per campaign, instead of its own budget"

@@ -65,7 +65,7 @@ class Notes:
         assert written == len(line)
 
     def acknowledge(self, *words: object) -> None:
-        """Write what must hold for ever."""
+        """Write what must hold forever."""
         self.say(*words)
         os.fdatasync(self._file)
 

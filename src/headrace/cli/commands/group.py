@@ -143,7 +143,7 @@ def reset(
     ],
     partition: Annotated[
         list[int] | None,
-        typer.Option(min=0, help="Only this partition; repeatable. By default all."),
+        typer.Option(min=0, help="Only this partition; may be repeated. By default all."),
     ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Show before and after; change nothing.")

@@ -356,7 +356,7 @@ def _tell_left_out(answer: ProofAnswer) -> None:
         typer.echo(f"  acknowledged, not in the table{yet}: {answer.waiting:,} rows")
     if answer.ahead:
         typer.echo(f"  ahead of the log: {answer.ahead:,} rows that the table records")
-        say("the log was restored from an old copy, or it is a different log")
+        say("the log was restored from an old backup, or it is a different log")
     if answer.skipped:
         typer.echo(f"  skipped by reset: {answer.skipped:,} rows of the log")
     if answer.behind:

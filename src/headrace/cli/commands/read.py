@@ -61,7 +61,10 @@ Follow = Annotated[
 Partitions = Annotated[
     list[int] | None,
     typer.Option(
-        "--partition", min=0, help="Only this partition; repeatable.", rich_help_panel=_WHICH
+        "--partition",
+        min=0,
+        help="Only this partition; may be repeated.",
+        rich_help_panel=_WHICH,
     ),
 ]
 Condition = Annotated[

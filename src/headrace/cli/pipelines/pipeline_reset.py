@@ -74,7 +74,7 @@ def reset(
     """Move a pipeline to another position, in one commit to its table.
 
     Moving forward skips rows: the table records that, and `headrace prove` reports it. Moving
-    back requires deleting the pipeline's rows (--truncate), or they would be there twice;
+    back requires deleting the pipeline's rows (--truncate), or they would be duplicated;
     foreign rows stay. Refused while the pipeline runs.
 
     Examples:
@@ -224,7 +224,7 @@ def _print(
     print_table(heads, lines, f"{definition.name} in {definition.topic}")
     told = {
         "are deleted from the table": plan.deleted,
-        "of others stay in the table": plan.kept,
+        "of other writers stay in the table": plan.kept,
         "of the log are loaded again": plan.again,
         "of the log are not loaded again": plan.gone,
         "of the log are skipped": plan.skipped,

@@ -53,7 +53,7 @@ def schema_from_file(path: Path) -> pa.Schema:
         raise BadRequest(f"{path} is not a JSON object of names and types", hint=hint)
     for name, kind in found.items():
         if not isinstance(kind, str):
-            raise BadSchema(name, f"{said(kind)} is not a type", hint=hint)
+            raise BadSchema(name, f"{said(kind)} is not a valid type", hint=hint)
     return schema_of(found)
 
 

@@ -197,7 +197,7 @@ class _Parser:
             near = get_close_matches(name, self.schema.names, 1)
             names = said(", ".join(self.schema.names))
             hint = (
-                f"Is it {near[0]!r}?"
+                f"Did you mean {near[0]!r}?"
                 if near
                 else f"Put text in quotes; the columns are {names}"
             )

@@ -58,7 +58,7 @@ def rebuilt_words(where: str, shard: ShardSight, names: Names) -> Iterator[str]:
         writers = count(told.writer_count, "writer")
         yield (
             f"in {where}, {writers} continued after op {told.base:,}; an append that one of "
-            "them repeated, and whose first copy is in a segment, is there twice"
+            "them repeated, and whose first copy is in a segment, appears twice"
         )
 
 

@@ -38,7 +38,7 @@ from headrace.storage.seam import joined
 from headrace.wire.erase_messages import EraseDeleted, Erasing, UnerasedInfo
 
 _SOON: Final = "removed by one of the next two checkpoints"
-_STAYED: Final = "two checkpoints left it: check `headrace status` and `doctor --deep`"
+_STAYED: Final = "two checkpoints left it in place: check `headrace status` and `doctor --deep`"
 LEFT_COUNT_MAX: Final = 100  # files named in one response
 _NUMBERED = re.compile(r"\.[0-9]+$")  # suffix of a duplicate name in quarantine
 

@@ -5,7 +5,7 @@ carries its position in the log (`_hr_partition`, `_hr_offset`), so every offset
 ranges must occur once, and every column that both have must be equal. Rows that the log has
 trimmed count as not compared. Rows skipped by a reset are counted, too: log and table differ
 then, which is not an error. Rows that the table records beyond the end of the log are foreign:
-the log was restored from an old copy, or it is a different log. A column that both have with
+the log was restored from an old backup, or it is a different log. A column that both have with
 different types is not compared: it is named, and nothing is claimed.
 
     identity       log and table have the same columns: whole rows are compared

@@ -10,7 +10,7 @@ in the log, and what happens next:
     compare    nothing new                      it is compared again
 
 A batch that Spark repeats is the same version and adds nothing. A checkpointLocation that was
-restored from an old copy produces the same version with different rows. So the rows of an
+restored from an old backup produces the same version with different rows. So the rows of an
 existing version are compared with the published ones, which are in the log (`repeats.py`).
 """
 

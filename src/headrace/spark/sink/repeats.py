@@ -22,7 +22,7 @@ _PASS: Final = (
     'this check with .option("failOnOtherRows", "false")'
 )
 
-_PUT_BACK: Final = "The checkpointLocation was restored from an old copy, or copied"
+_PUT_BACK: Final = "The checkpointLocation was restored from an old backup, or copied"
 _ANEW: Final = "start over with a new checkpointLocation and a new topic"
 
 Ranges = dict[int, tuple[int, int]]  # start and end by partition
@@ -131,8 +131,8 @@ def _ways_out(batch: int | None) -> str:
     if batch is None:
         return (
             "A txnVersion, or a batch of a query, stands for one set of rows. Give the next "
-            "one; if a checkpointLocation was restored from an old copy, restore the one that "
-            f"wrote this version; {_PASS}"
+            "one; if a checkpointLocation was restored from an old backup, restore the one "
+            f"that wrote this version; {_PASS}"
         )
     return (
         f"{_PUT_BACK}: restore the checkpointLocation that wrote batch {batch}, or "

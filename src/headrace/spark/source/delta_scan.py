@@ -52,7 +52,7 @@ def read_table(spark: "SparkSession", path: str, version: int | None = None) -> 
 def log_damage(path: str, error: Exception) -> CorruptFile:
     """Return an error that names the unreadable entry of a table's log; deltalake does not."""
     text = f"the table's log cannot be read: {first_line(error)}"
-    whole = CorruptFile(text, path=str(Path(path, _LOG)), hint="Put it back from a copy")
+    whole = CorruptFile(text, path=str(Path(path, _LOG)), hint="Restore it from a backup")
     return _flawed_entry(Path(path)) or whole
 
 
@@ -63,7 +63,7 @@ def _flawed_entry(table: Path) -> CorruptFile | None:
         if int(other.stem) != int(one.stem) + 1:
             missing = one.with_stem(f"{int(one.stem) + 1:0{_DIGITS}}")
             text = "an entry of the table's log is missing, but later ones exist"
-            return CorruptFile(text, path=str(missing), hint="Put it back from a copy")
+            return CorruptFile(text, path=str(missing), hint="Restore it from a backup")
     for entry in entries:
         try:
             for line in filter(bytes.strip, entry.read_bytes().splitlines()):
@@ -76,7 +76,7 @@ def _flawed_entry(table: Path) -> CorruptFile | None:
             return CorruptFile(
                 f"an entry of the table's log is torn: {error}",
                 path=str(entry),
-                hint=f"Put it back from a copy{newest if entry == entries[-1] else ''}",
+                hint=f"Restore it from a backup{newest if entry == entries[-1] else ''}",
             )
     return None
 

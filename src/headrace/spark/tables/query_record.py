@@ -91,7 +91,7 @@ class Batches:
         else:
             return False
         raise TableDisagrees(
-            f"{there} {flaw}: it was copied, or restored from an old copy",
+            f"{there} {flaw}: it was copied, or restored from an old backup",
             hint=f"Two ways out: restore the checkpointLocation that wrote batch "
             f"{self.next - 1}, or {_ANEW}",
         )

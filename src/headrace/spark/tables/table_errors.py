@@ -54,8 +54,9 @@ class TableAhead(BadRequest):
     """The table has rows that the log does not have."""
 
     hint = (
-        "The log was restored from an old copy, or it is a different log. Restore a newer "
-        "copy, or start over with the rows that it has: headrace pipeline reset FILE --truncate"
+        "The log was restored from an old backup, or it is a different log. Restore a newer "
+        "backup, or start over with the rows that it has: headrace pipeline reset FILE "
+        "--truncate"
     )
 
 

@@ -390,7 +390,7 @@ def read_record(table: DeltaTable, path: str, source: LogSource) -> Record:
         raise RecordLost(
             f"the table at {path} does not record the position of {source.who}",
             hint="It was rewritten by another program and cannot be proven. Restore a version "
-            "of it that does, or write the rows to a new table",
+            "of it that records it, or write the rows to a new table",
         )
     found = {each: table.transaction_version(source.of(each)) for each in range(count)}
     ends = {each: end for each, end in found.items() if end is not None}

@@ -145,7 +145,7 @@ class Ledger:
             self.account.hear(line)
 
     def acknowledge(self, lines: Iterable[str]) -> None:
-        """Write lines that must hold for ever, and sync them."""
+        """Write lines that must hold forever, and sync them."""
         said = list(lines)
         if said and self.has_failed_sync:
             self.account.problems.append(f"after a failed sync of the journal: {said[0]}")
