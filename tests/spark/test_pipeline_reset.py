@@ -84,7 +84,9 @@ def test_a_table_without_lineage_is_emptied_whole(spark, tmp_path, topic):
     changes = {"sql": "select id, name from source", "lineage": False}
     run(spark, a_definition(tmp_path, **changes))
     with opened(spark, a_definition(tmp_path, **changes)) as pipeline:
-        plan = planned(a_record(pipeline), pipeline.desk.bounds(), {0: 0, 1: 0}, truncate=True)
+        plan = planned(
+            a_record(pipeline), pipeline.topic_source.bounds(), {0: 0, 1: 0}, truncate=True
+        )
         assert (plan.deleted, plan.kept) == (10, 0)
         assert carry_out(a_record(pipeline), plan)
         list(pipeline.run(once=True))
@@ -180,7 +182,7 @@ def test_skips_that_follow_one_another_are_one(spark, tmp_path, topic, filled):
     with opened(spark, load(a_file(tmp_path))) as pipeline:
         for end in (70, 80):
             topic.append(rows(0, 10), partition=0)
-            bounds = pipeline.desk.bounds()
+            bounds = pipeline.topic_source.bounds()
             places = {n: each.end for n, each in bounds.items()}
             assert carry_out(
                 a_record(pipeline),
@@ -190,7 +192,7 @@ def test_skips_that_follow_one_another_are_one(spark, tmp_path, topic, filled):
         topic.append(rows(0, 10), partition=0)
         pipeline.round()
         topic.append(rows(0, 10), partition=0)
-        bounds = pipeline.desk.bounds()
+        bounds = pipeline.topic_source.bounds()
         places = {n: each.end for n, each in bounds.items()}
         plan = planned(a_record(pipeline), bounds, places, truncate=False)
         assert carry_out(a_record(pipeline), plan)
@@ -205,7 +207,7 @@ def test_a_driver_that_is_about_to_commit_loses_to_a_reset(spark, tmp_path, topi
         def on_step(step):
             if step == "after files":
                 pipeline.on_step = lambda step: None
-                bounds = pipeline.desk.bounds()
+                bounds = pipeline.topic_source.bounds()
                 record = a_record(pipeline)
                 plan = planned(record, bounds, {0: 0, 1: 0}, truncate=True)
                 assert carry_out(record, plan)
@@ -221,7 +223,7 @@ def test_a_driver_that_is_about_to_commit_loses_to_a_reset(spark, tmp_path, topi
 def test_a_reset_that_somebody_overtakes_changes_nothing(spark, tmp_path, filled):
     with opened(spark, a_definition(tmp_path)) as pipeline:
         record = a_record(pipeline)
-        plan = planned(record, pipeline.desk.bounds(), {0: 0, 1: 0}, truncate=True)
+        plan = planned(record, pipeline.topic_source.bounds(), {0: 0, 1: 0}, truncate=True)
         append_foreign(filled, 1_000)
         assert not carry_out(record, plan)
     assert ids(tmp_path) == [*range(100), 1_000]
@@ -318,8 +320,8 @@ class TestVanished:
 
     def test_a_round_is_refused_with_the_way_out(self, tmp_path, topic, record):
         definition = a_definition(tmp_path)
-        with closing(TopicSource(parse(definition.options), "30s")) as desk:
-            pipeline = Pipeline(None, definition, desk, lambda frame: frame)
+        with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
+            pipeline = Pipeline(None, definition, topic_source, lambda frame: frame)
             with pytest.raises(TableAhead) as caught:
                 pipeline._choose(record)
         said = (
@@ -351,8 +353,8 @@ def test_a_log_that_ends_before_the_table_is_left_by_a_truncation(tmp_path, topi
     record = create(definition.table, source, pa.schema([("id", pa.int64())]))
     assert record.commit([], {0: 0, 1: 0}, {0: 99, 1: 0})
     record = look(definition.table, source)
-    with closing(TopicSource(parse(definition.options), "30s")) as desk:
-        pipeline = Pipeline(None, definition, desk, lambda frame: frame)
+    with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
+        pipeline = Pipeline(None, definition, topic_source, lambda frame: frame)
         with pytest.raises(TableAhead) as caught:
             pipeline._choose(record)
         assert "headrace pipeline reset FILE --truncate" in caught.value.hint

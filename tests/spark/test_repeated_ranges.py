@@ -52,11 +52,11 @@ def streamed(spark, tmp_path, reader):
 def a_reader(tmp_path):
     """Return a reader as Spark has it, which knows nothing of what was read before."""
     options = {"topic": "shop/orders", "path": str(tmp_path / "data")}
-    desk = TopicSource(parse(options), "60s")
+    topic_source = TopicSource(parse(options), "60s")
     try:
-        return StreamReader(options, spark_schema(desk.schema()))
+        return StreamReader(options, spark_schema(topic_source.schema()))
     finally:
-        desk.close()
+        topic_source.close()
 
 
 def repeated(tmp_path, ranges):

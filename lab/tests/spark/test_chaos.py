@@ -17,8 +17,8 @@ from deltalake import DeltaTable, write_deltalake
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
-from tests.spark.test_desk import wait_until
 from tests.spark.test_pipeline import a_definition, ids, run
+from tests.spark.test_topic_source import wait_until
 
 import headrace
 from headrace.cli.demo.checks import Claim, Told

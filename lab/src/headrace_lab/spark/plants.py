@@ -71,7 +71,7 @@ def _write_and_list(
 
 
 def _choose_by_cursor(self: Pipeline, found: Record) -> tuple[dict[int, int], dict[int, int]]:
-    cursors = self.desk.topic.cursors(group_of(self.definition.name))
+    cursors = self.topic_source.topic.cursors(group_of(self.definition.name))
     found.ends |= {
         each.partition: each.next for each in cursors if each.partition in found.ends
     }

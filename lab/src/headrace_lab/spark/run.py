@@ -173,9 +173,9 @@ class Chaos:
         began = time.monotonic()
         place = self._place(run)
         place.mkdir()
-        tale = Transcript(self._report.seed, Console(quiet=True))
+        transcript = Transcript(self._report.seed, Console(quiet=True))
         watching = self._report.is_cluster
-        with ChaosScene(tale, place, garage, is_watching=watching) as scene:
+        with ChaosScene(transcript, place, garage, is_watching=watching) as scene:
             try:
                 self._tell(f"run {run.number}: starting a driver")
                 scene.begin(self._driver if self._driver and self._driver.is_alive else None)

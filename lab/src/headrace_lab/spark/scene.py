@@ -36,11 +36,11 @@ class ChaosScene:
     """Use it as a context: nobody but the driver, which may go on, outlives it."""
 
     def __init__(
-        self, tale: Transcript, directory: Path, garage: Garage, *, is_watching: bool
+        self, transcript: Transcript, directory: Path, garage: Garage, *, is_watching: bool
     ) -> None:
         """Make one. With `is_watching` the executors of a cluster that read are noted."""
         self.is_watching = is_watching
-        self.stage = NodeStage(tale, directory, PAUSE_S)
+        self.stage = NodeStage(transcript, directory, PAUSE_S)
         self.table = directory / TABLE
         self.garage = garage
         self._directory = directory

@@ -105,14 +105,14 @@ def demo(
         _refuse_chaos(spark=spark, as_json=as_json)
     if seed is None:
         seed = secrets.randbits(SEED_BITS)
-    tale = Transcript(seed, _console(quiet=as_json))
+    transcript = Transcript(seed, _console(quiet=as_json))
     moments = Random(seed)
     kills = 1 if quick or spark else rounds
     lives = [seconds * moments.uniform(EARLIEST_SHARE, 1) for _ in range(kills + 1)]
-    _tell(tale, data, lives, spark=spark, chaos=chaos)
+    _tell(transcript, data, lives, spark=spark, chaos=chaos)
     if as_json:
-        print_json(tale.shape())
-    raise typer.Exit(_EXITS[tale.verdict])
+        print_json(transcript.shape())
+    raise typer.Exit(_EXITS[transcript.verdict])
 
 
 def _refuse_chaos(*, spark: bool, as_json: bool) -> None:
@@ -127,25 +127,27 @@ def _refuse_chaos(*, spark: bool, as_json: bool) -> None:
 
 
 def _tell(
-    tale: Transcript, data: Path | None, lives: list[float], *, spark: bool, chaos: bool
+    transcript: Transcript, data: Path | None, lives: list[float], *, spark: bool, chaos: bool
 ) -> None:
     started = time.monotonic()
     kills = "kills by your keys" if chaos else count(len(lives) - 1 + spark, "kill")
     with empty_place(data, "--data", "demo") as directory:
-        tale.open(directory, kills, is_kept=data is not None, spark=spark)
+        transcript.open(directory, kills, is_kept=data is not None, spark=spark)
         try:
             if spark:
-                _with_spark(tale, directory, lives[0], chaos=chaos)
+                _with_spark(transcript, directory, lives[0], chaos=chaos)
             else:
-                perform(tale, directory, lives)
+                perform(transcript, directory, lives)
         except Broken as broken:
-            tale.broke(str(broken))
+            transcript.broke(str(broken))
         except Silent as silent:
-            tale.gave_up(str(silent))
-    tale.close(time.monotonic() - started)
+            transcript.gave_up(str(silent))
+    transcript.close(time.monotonic() - started)
 
 
-def _with_spark(tale: Transcript, directory: Path, seconds: float, *, chaos: bool) -> None:
+def _with_spark(
+    transcript: Transcript, directory: Path, seconds: float, *, chaos: bool
+) -> None:
     try:
         from headrace.cli.demo.spark_steps import perform as perform_with_spark
     except ImportError as error:
@@ -153,7 +155,7 @@ def _with_spark(tale: Transcript, directory: Path, seconds: float, *, chaos: boo
             f"{error.name} is not installed",
             hint="Install its requirements: pip install 'headrace[spark,delta]'",
         ) from error
-    perform_with_spark(tale, directory, seconds, chaos=chaos)
+    perform_with_spark(transcript, directory, seconds, chaos=chaos)
 
 
 def _console(quiet: bool) -> Console:

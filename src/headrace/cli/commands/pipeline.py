@@ -79,7 +79,7 @@ def check(file: File, master: Master = "local[*]", as_json: Json = False) -> Non
     _look_up(definition)
     with opened(lambda: _spark(master), definition) as pipeline:
         schema = pipeline.check()
-        lag = sum(each.row_count for each in pipeline.desk.bounds().values())
+        lag = sum(each.row_count for each in pipeline.topic_source.bounds().values())
     answer = PipelineChecked(
         name=definition.name,
         topic=definition.topic,
@@ -185,8 +185,8 @@ def _refuse_running(definition: "Definition") -> None:
     from headrace.spark.source_options import parse
     from headrace.spark.topic_source import TopicSource
 
-    with closing(TopicSource(parse(definition.options), "30s")) as desk:
-        refuse_running(desk.log, definition.name, desk.topic.name)
+    with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
+        refuse_running(topic_source.log, definition.name, topic_source.topic.name)
 
 
 def _look_up(definition: "Definition") -> None:

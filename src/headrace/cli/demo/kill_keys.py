@@ -52,15 +52,17 @@ _SHORT = "keys n d b q:"  # short enough to share one line of a small terminal
 class Game:
     """A node, a driver, and their replacements."""
 
-    def __init__(self, tale: Transcript, stage: DemoStage, file: Path, table: Path) -> None:
-        self._tale, self._stage, self._file, self._table = tale, stage, file, table
+    def __init__(
+        self, transcript: Transcript, stage: DemoStage, file: Path, table: Path
+    ) -> None:
+        self._transcript, self._stage, self._file, self._table = transcript, stage, file, table
         self._node_began = time.monotonic()
         self._is_told = True  # the driver was sent `go`
 
     def play(self, exits: ExitStack, driver: DemoDriver) -> DemoDriver:
         """Let the user kill until `q`; return the driver that runs then."""
-        with Keys() as keys, Status("", console=self._tale.console) as status:
-            self._tale.line("keys", _LEGEND, "bold")
+        with Keys() as keys, Status("", console=self._transcript.console) as status:
+            self._transcript.line("keys", _LEGEND, "bold")
             while (key := keys.pressed()) not in ("q", END):
                 if key in ("n", "b"):
                     self._kill_node()
@@ -96,10 +98,10 @@ class Game:
         from headrace.spark.tables.table_files import orphans_of  # which needs Spark
 
         left = len(orphans_of(str(self._table), 0))
-        self._tale.killed_driver(pid, "at an arbitrary point")
+        self._transcript.killed_driver(pid, "at an arbitrary point")
         following = DemoDriver(self._file)
         self._is_told = False
-        self._tale.line(
+        self._transcript.line(
             "", f"{left} files are in no version of the table; driver {following.pid} starts"
         )
         return following

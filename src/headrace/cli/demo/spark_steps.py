@@ -31,39 +31,42 @@ PAUSE_S = 0.1  # between a producer's batches: leaves CPU time to Spark
 ROUNDS = 3  # of the table, in each part
 
 
-def perform(tale: Transcript, directory: Path, seconds: float, *, chaos: bool) -> None:
+def perform(transcript: Transcript, directory: Path, seconds: float, *, chaos: bool) -> None:
     """Run the whole demo: producers, kills of node and drivers, and the proof.
 
     With `chaos`, only the user kills, by keys.
     """
     table = directory / TABLE
     with ExitStack() as exits:
-        stage = DemoStage(tale, directory, PAUSE_S)
+        stage = DemoStage(transcript, directory, PAUSE_S)
         file = write_definition(directory, stage.address)
         driver = exits.enter_context(DemoDriver(file))  # Spark warms up meanwhile
         exits.enter_context(stage)
-        tale.line("spark", f"a driver with its Java starts, pid {driver.pid}")
-        _attend(tale, driver, "a session", lambda found: "warm" in found.events)
+        transcript.line("spark", f"a driver with its Java starts, pid {driver.pid}")
+        _attend(transcript, driver, "a session", lambda found: "warm" in found.events)
         driver.say("go")
-        _bring(tale, driver, ROUNDS)
+        _bring(transcript, driver, ROUNDS)
         if chaos:
-            drivers = [Game(tale, stage, file, table).play(exits, driver)]
+            drivers = [Game(transcript, stage, file, table).play(exits, driver)]
         else:
             stage.write(seconds)
             stage.kill_node(seconds)
-            _bring(tale, driver, driver.testimony.rounds + 1)
-            _kill_driver(tale, driver, table)
-            drivers = _race(tale, exits, file, directory)
+            _bring(transcript, driver, driver.testimony.rounds + 1)
+            _kill_driver(transcript, driver, table)
+            drivers = _race(transcript, exits, file, directory)
         stage.finish()
-        _finish(tale, drivers)
-        _prove(tale, stage, table)
-    _tell_lie(tale, *lie_about_log(directory / "data"))
+        _finish(transcript, drivers)
+        _prove(transcript, stage, table)
+    _tell_lie(transcript, *lie_about_log(directory / "data"))
 
 
 def _attend(
-    tale: Transcript, driver: DemoDriver, what: str, is_so: Callable[[DriverTestimony], bool]
+    transcript: Transcript,
+    driver: DemoDriver,
+    what: str,
+    is_so: Callable[[DriverTestimony], bool],
 ) -> None:
-    with Status(f"waiting for {what}", console=tale.console) as status:
+    with Status(f"waiting for {what}", console=transcript.console) as status:
 
         def look(found: DriverTestimony) -> bool:
             if found.rounds:
@@ -73,75 +76,79 @@ def _attend(
         driver.until(what, look)
 
 
-def _bring(tale: Transcript, driver: DemoDriver, rounds: int) -> None:
+def _bring(transcript: Transcript, driver: DemoDriver, rounds: int) -> None:
     began = time.monotonic()
-    _attend(tale, driver, "rows in the table", lambda found: found.rounds >= rounds)
+    _attend(transcript, driver, "rows in the table", lambda found: found.rounds >= rounds)
     found = driver.testimony
-    tale.line(
+    transcript.line(
         "pipeline",
         f"Delta {found.told} ({time.monotonic() - began:.1f} s)",
         "green",
     )
 
 
-def _kill_driver(tale: Transcript, driver: DemoDriver, table: Path) -> None:
+def _kill_driver(transcript: Transcript, driver: DemoDriver, table: Path) -> None:
     """Kill the driver between its files and the commit."""
     driver.say("die")
-    _attend(tale, driver, "its end", lambda found: "dying" in found.events)
+    _attend(transcript, driver, "its end", lambda found: "dying" in found.events)
     driver.wait()
     left = orphans_of(str(table), 0)
-    tale.killed_driver(driver.pid, "between its files and their commit")
-    tale.check(
+    transcript.killed_driver(driver.pid, "between its files and their commit")
+    transcript.check(
         "a driver died between files and commit",
         f"{len(left)} files are left, and no version of the table references them",
         is_held=bool(left),
     )
 
 
-def _race(tale: Transcript, exits: ExitStack, file: Path, directory: Path) -> list[DemoDriver]:
+def _race(
+    transcript: Transcript, exits: ExitStack, file: Path, directory: Path
+) -> list[DemoDriver]:
     """Let two drivers write the same rows and commit at the same moment."""
     drivers = [exits.enter_context(DemoDriver(file)) for _ in range(2)]
     names = [str(directory / "here-0"), str(directory / "here-1")]
     for driver, ours, theirs in zip(drivers, names, reversed(names), strict=True):
-        _attend(tale, driver, "a session", lambda found: "warm" in found.events)
+        _attend(transcript, driver, "a session", lambda found: "warm" in found.events)
         driver.say(f"meet {ours} {theirs}", "go")
     for driver in drivers:
-        _attend(tale, driver, "a meeting", lambda found: "met" in found.events)
+        _attend(transcript, driver, "a meeting", lambda found: "met" in found.events)
     for driver in drivers:
-        _attend(tale, driver, "a commit", lambda found: bool(found.rounds + found.lost))
+        _attend(transcript, driver, "a commit", lambda found: bool(found.rounds + found.lost))
     lost = sum(one.testimony.lost for one in drivers)
-    tale.line("race", "two drivers write files for the same rows and commit at once")
+    transcript.line("race", "two drivers write files for the same rows and commit at once")
     text = "one of them lost, and continues after the other" if lost == 1 else f"{lost} lost"
-    tale.check("two drivers at once", text, lost == 1)
+    transcript.check("two drivers at once", text, lost == 1)
     return drivers
 
 
-def _finish(tale: Transcript, drivers: list[DemoDriver]) -> None:
+def _finish(transcript: Transcript, drivers: list[DemoDriver]) -> None:
     for driver in drivers:
         driver.say("end")
     for driver in drivers:
-        _attend(tale, driver, "the end", lambda found: "done" in found.events)
+        _attend(transcript, driver, "the end", lambda found: "done" in found.events)
     version = max(one.testimony.version for one in drivers)
-    tale.line("pipeline", f"all rows are in the table, at version {version}", "green")
+    transcript.line("pipeline", f"all rows are in the table, at version {version}", "green")
 
 
-def _prove(tale: Transcript, stage: DemoStage, table: Path) -> None:
+def _prove(transcript: Transcript, stage: DemoStage, table: Path) -> None:
     """Prove, count again by other means, and test the proof with lies."""
     with headrace.connect(stage.address) as log:
         topic = log.topic(TOPIC)
         proof = proof_of(topic, table)
         numbers = f"{stage.acknowledged:,} acknowledged = {proof.in_log:,} in the log = "
         wrong = ", ".join(f"{proof.counts[kind]:,} {kind}" for kind in MismatchKind)
-        tale.line("prove", f"{numbers}{proof.in_table:,} in the table; {wrong}")
+        transcript.line("prove", f"{numbers}{proof.in_table:,} in the table; {wrong}")
         is_equal = stage.acknowledged == proof.in_log == proof.in_table
-        tale.check("the proof", f"grade {proof.grade}", proof.holds and is_equal)
-        _digest(tale, stage, topic, table)
-        _count(tale, stage, table)
+        transcript.check("the proof", f"grade {proof.grade}", proof.holds and is_equal)
+        _digest(transcript, stage, topic, table)
+        _count(transcript, stage, table)
         for lie, said in lies(topic, table):
-            _tell_lie(tale, lie, said)
+            _tell_lie(transcript, lie, said)
 
 
-def _digest(tale: Transcript, stage: DemoStage, topic: "headrace.Topic", table: Path) -> None:
+def _digest(
+    transcript: Transcript, stage: DemoStage, topic: "headrace.Topic", table: Path
+) -> None:
     """Compare digests of the rows of ledgers, log and table."""
     names = [*SCHEMA.names, "_hr_partition", "_hr_offset"]
     found = {
@@ -152,23 +159,23 @@ def _digest(tale: Transcript, stage: DemoStage, topic: "headrace.Topic", table: 
     digests = {who: digest_of(rows) for who, rows in found.items()}
     for number, (who, digest) in enumerate(digests.items()):
         label = "" if number else "digest"
-        tale.line(label, f"{digest[:SHOWN]}…  {found[who].num_rows:,} rows of the {who}")
+        transcript.line(label, f"{digest[:SHOWN]}…  {found[who].num_rows:,} rows of the {who}")
     is_equal = len(set(digests.values())) == 1
     text = "three equal digests" if is_equal else "the digests differ"
-    tale.check("the digests", f"{text}: SHA-256 of all rows, in order", is_equal)
+    transcript.check("the digests", f"{text}: SHA-256 of all rows, in order", is_equal)
 
 
-def _count(tale: Transcript, stage: DemoStage, table: Path) -> None:
+def _count(transcript: Transcript, stage: DemoStage, table: Path) -> None:
     """Compare the table with the ledgers using only pyarrow, without a node."""
     names = ["source", "number", "_hr_partition", "_hr_offset"]
     rows = _rows(table, names).rename_columns(list(COMPARED))
     rows = rows.sort_by([("_partition", "ascending"), ("_offset", "ascending")])
     found = compare(rows, stage.sources.claims())
     text = f"{found.found:,} rows read by pyarrow alone, compared with the ledgers"
-    tale.line("count", text)
+    transcript.line("count", text)
     for problem in found.problems:
-        tale.line("", problem, "bold red")
-    tale.check("the count", "each acknowledged row is there once", not found.problems)
+        transcript.line("", problem, "bold red")
+    transcript.check("the count", "each acknowledged row is there once", not found.problems)
 
 
 def _rows(table: Path, names: list[str]) -> pa.Table:
@@ -180,6 +187,6 @@ def _rows(table: Path, names: list[str]) -> pa.Table:
     return pa.concat_tables([pq.read_table(file, columns=names) for file in files])
 
 
-def _tell_lie(tale: Transcript, lie: str, said: str | None) -> None:
-    tale.line("lie", lie)
-    tale.check(lie, said or "not detected", said is not None)
+def _tell_lie(transcript: Transcript, lie: str, said: str | None) -> None:
+    transcript.line("lie", lie)
+    transcript.check(lie, said or "not detected", said is not None)

@@ -21,8 +21,8 @@ SHARD = "1"  # the group with the rows
 class DemoStage:
     """A node and its producers. A context manager: none of them outlives it."""
 
-    def __init__(self, tale: Transcript, directory: Path, pause: float = PAUSE_S) -> None:
-        self.tale = tale
+    def __init__(self, transcript: Transcript, directory: Path, pause: float = PAUSE_S) -> None:
+        self.transcript = transcript
         self.data = str(directory / "data")
         self.address = free_address()
         self.sources = Sources(directory, self.address, pause)
@@ -33,7 +33,7 @@ class DemoStage:
         self._exits.callback(self._end_node)
         try:
             self.node.await_ready()
-            self.tale.started(self.node.pid, self.address, self.node.ready_seconds)
+            self.transcript.started(self.node.pid, self.address, self.node.ready_seconds)
             with headrace.connect(self.address) as log:
                 log.create_topic(TOPIC, SCHEMA, partitions=PRODUCERS)
             self._exits.enter_context(self.sources)
@@ -56,7 +56,7 @@ class DemoStage:
     def write(self, seconds: float) -> None:
         """Let the producers work for `seconds`, at least until rows are acknowledged."""
         began, before = time.monotonic(), self.acknowledged
-        with Status("", console=self.tale.console) as status:
+        with Status("", console=self.transcript.console) as status:
             while self.sources.failure is None:
                 now, spent = self.acknowledged, time.monotonic() - began
                 if spent >= seconds and now > before:
@@ -65,7 +65,7 @@ class DemoStage:
                 self.node.listen(max(LOOK_SECONDS / 10, min(seconds - spent, LOOK_SECONDS)))
                 if not self.node.is_alive:
                     raise Silent(f"the node ended by itself: {self.node.testimony.problems}")
-        self.tale.wrote(self.acknowledged - before, time.monotonic() - began)
+        self.transcript.wrote(self.acknowledged - before, time.monotonic() - began)
 
     def kill_node(self, seconds: float) -> None:
         """Kill the node, which ran for `seconds`, and restart it."""
@@ -74,13 +74,13 @@ class DemoStage:
         claims = self.sources.claims()
         acknowledged = sum(claim.acknowledged for claim in claims)
         in_doubt = sum(claim.sent for claim in claims) - acknowledged
-        self.tale.killed(pid, in_doubt)
+        self.transcript.killed(pid, in_doubt)
         self._end_node()
         self.node = DemoNode(self.data, self.address, COMMAND)
         self.node.await_ready()
         with headrace.connect(self.address) as log:
             said = log.recovery_report().get(SHARD, ())
-        self.tale.recovered(
+        self.transcript.recovered(
             self.node.pid,
             RoundShape(
                 acknowledged=acknowledged,
@@ -97,17 +97,17 @@ class DemoStage:
         """Wait until all sent rows are acknowledged, and compare them with the ledgers."""
         self.sources.finish()
         if self.sources.failure is not None:
-            self.tale.gave_up(f"a producer gave up: {self.sources.failure}")
+            self.transcript.gave_up(f"a producer gave up: {self.sources.failure}")
         began = time.monotonic()
         with headrace.connect(self.address) as log:
             rows = log.topic(TOPIC).read(columns=COMPARED).to_table()
         found = compare(rows, self.sources.claims())
-        self.tale.compare(self.acknowledged, found, time.monotonic() - began)
+        self.transcript.compare(self.acknowledged, found, time.monotonic() - began)
 
 
-def perform(tale: Transcript, directory: Path, lives: list[float]) -> None:
+def perform(transcript: Transcript, directory: Path, lives: list[float]) -> None:
     """Run the node for each life, with a kill after all but the last; then compare."""
-    with DemoStage(tale, directory) as stage:
+    with DemoStage(transcript, directory) as stage:
         for seconds in lives[:-1]:
             stage.write(seconds)
             stage.kill_node(seconds)

@@ -91,19 +91,19 @@ def reset(
     from headrace.spark.topic_source import TopicSource
 
     definition = load(file)
-    with closing(TopicSource(parse(definition.options), "30s")) as desk:
-        refuse_running(desk.log, definition.name, desk.topic.name)
-        source = LogSource.reading(definition.name, desk.topic)
-        record, bounds = look(definition.table, source), desk.bounds()
+    with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
+        refuse_running(topic_source.log, definition.name, topic_source.topic.name)
+        source = LogSource.reading(definition.name, topic_source.topic)
+        record, bounds = look(definition.table, source), topic_source.bounds()
         before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
-        places = _places(definition, desk, to, before, truncate=truncate)
+        places = _places(definition, topic_source, to, before, truncate=truncate)
         plan = planned(record, bounds, places, truncate=truncate)
         if not as_json:
             _print(definition, plan, bounds)
         is_to_do = plan.changes and not dry_run
         if is_to_do:
             _confirm(definition, truncate=truncate, yes=yes)
-            _carry_out(desk, record, plan)
+            _carry_out(topic_source, record, plan)
     if as_json:
         print_json(_answer(definition, record, plan, bounds, changed=is_to_do))
     elif not is_to_do:
@@ -127,7 +127,7 @@ def refuse_running(log: headrace.Log, name: str, topic: str) -> None:
 
 def _places(
     definition: "Definition",
-    desk: "TopicSource",
+    topic_source: "TopicSource",
     to: str | None,
     before: Mapping[int, int],
     *,
@@ -147,7 +147,7 @@ def _places(
     where = options.start.offsets
     if isinstance(where, dict) and not truncate:
         where = {**before, **where}
-    return desk.places(where)
+    return topic_source.places(where)
 
 
 def _confirm(definition: "Definition", *, truncate: bool, yes: bool) -> None:
@@ -156,7 +156,7 @@ def _confirm(definition: "Definition", *, truncate: bool, yes: bool) -> None:
     typed(f"This {deed}.", name, f"pipeline {name} was not reset", yes=yes)
 
 
-def _carry_out(desk: "TopicSource", record: "Record", plan: "ResetPlan") -> None:
+def _carry_out(topic_source: "TopicSource", record: "Record", plan: "ResetPlan") -> None:
     """Commit the plan. First hold the rows from the earlier position on, whatever happens."""
     from headrace.spark.pipeline.driver_reports import group_of
     from headrace.spark.pipeline.table_reset import carry_out
@@ -164,19 +164,19 @@ def _carry_out(desk: "TopicSource", record: "Record", plan: "ResetPlan") -> None
 
     group = group_of(record.source.pipeline)
     lower = {n: min(place, plan.before[n]) for n, place in plan.after.ends.items()}
-    desk.topic.store_cursors(group, lower, hold=True)
+    topic_source.topic.store_cursors(group, lower, hold=True)
     try:
         is_done = carry_out(record, plan)
     except CommitRefused:
-        desk.topic.store_cursors(group, plan.before, hold=True)
+        topic_source.topic.store_cursors(group, plan.before, hold=True)
         raise
     if not is_done:
-        desk.topic.store_cursors(group, plan.before, hold=True)
+        topic_source.topic.store_cursors(group, plan.before, hold=True)
         raise Unavailable(
             "another commit to the table came first; nothing was changed",
             hint="Check whether a driver is running, and retry",
         )
-    desk.topic.store_cursors(group, plan.after.ends, hold=True)
+    topic_source.topic.store_cursors(group, plan.after.ends, hold=True)
 
 
 def _answer(

@@ -167,18 +167,20 @@ def _status(definition: "Definition") -> PipelineStatus:
     from headrace.spark.tables.table_record import LogSource, look
     from headrace.spark.topic_source import TopicSource
 
-    desk = TopicSource(parse(definition.options), "10s")
+    topic_source = TopicSource(parse(definition.options), "10s")
     try:
-        topic = desk.topic
+        topic = topic_source.topic
         key = (definition.name, topic.name)
         record = look(definition.table, LogSource.reading(definition.name, topic))
-        bounds = desk.bounds()
+        bounds = topic_source.bounds()
         own_lags = lags_of(topic, group_of(definition.name))
         lags = {key: own_lags[0]} if own_lags else {}
-        own = [one for one in newest(desk.log, [key]) if (one.pipeline, one.topic) == key]
+        own = [
+            one for one in newest(topic_source.log, [key]) if (one.pipeline, one.topic) == key
+        ]
         (line,) = _lines(own, lags) or [_line(key, None, None, 0)]
     finally:
-        desk.close()
+        topic_source.close()
     ends = {n: record.start_of(n, each.first) for n, each in bounds.items()}
     return PipelineStatus(
         name=definition.name,

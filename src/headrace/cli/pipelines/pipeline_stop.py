@@ -92,8 +92,8 @@ def _found(
         from headrace.spark.topic_source import TopicSource
 
         definition = load(Path(pipeline))
-        with closing(TopicSource(parse(definition.options), _CALL_TIMEOUT)) as desk:
-            yield desk.log, definition.name, desk.topic.name
+        with closing(TopicSource(parse(definition.options), _CALL_TIMEOUT)) as topic_source:
+            yield topic_source.log, definition.name, topic_source.topic.name
         return
     if _is_path(pipeline):
         raise BadRequest(

@@ -103,7 +103,7 @@ class Pipeline:
 
     start: Callable[[], "SparkSession"]  # called when Spark is first needed
     definition: Definition
-    desk: TopicSource
+    topic_source: TopicSource
     lost: int = (
         0  # lost rounds: another driver committed first, or the schema changed meanwhile
     )
@@ -141,13 +141,13 @@ class Pipeline:
 
     @property
     def source(self) -> LogSource:
-        return LogSource.reading(self.definition.name, self.desk.topic)
+        return LogSource.reading(self.definition.name, self.topic_source.topic)
 
     @told_in_words()
     def round(self) -> Round | None:
         """Load the next rows into the table. None: there are none, or the race was lost."""
         began = time.monotonic()
-        self.desk.topic.refresh()
+        self.topic_source.topic.refresh()
         record = self._record()
         if record is not None and self._next(record) is None:
             return None
@@ -171,7 +171,7 @@ class Pipeline:
             return None
         self.on_step("after commit")
         self._tell(ends)
-        bounds = self.desk.bounds()
+        bounds = self.topic_source.bounds()
         return Round(
             version=record.table.version(),
             row_count=sum(ends[n] - starts[n] for n in ends),
@@ -185,7 +185,7 @@ class Pipeline:
 
     def run(self, *, once: bool) -> Generator[Round]:
         """Run rounds until asked to stop; with `once`, until all current rows are loaded."""
-        until = {number: each.end for number, each in self.desk.bounds().items()}
+        until = {number: each.end for number, each in self.topic_source.bounds().items()}
         losses = 0  # in a row
         with self._reporter() as reporter:
             while not reporter.asked.is_set():
@@ -221,24 +221,24 @@ class Pipeline:
 
     def _reporter(self) -> PipelineHeartbeat:
         return PipelineHeartbeat(
-            lambda: self.desk.another(REPORT_TIMEOUT),
+            lambda: self.topic_source.another(REPORT_TIMEOUT),
             self.definition.name,
-            self.desk.topic.name,
+            self.topic_source.topic.name,
             self.definition.table,
         )
 
     def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
         """Return exactly these rows, transformed."""
         # By address: the socket in a directory does not exist while its node is down.
-        found = replace(self.definition, address=self.desk.address, path="")
+        found = replace(self.definition, address=self.topic_source.address, path="")
         reader = (
             self.spark.read.format("headrace")
             .options(**found.options)
             .option("timeout", TIMEOUT)
             .option("startingOffsets", _json(starts))
             .option("endingOffsets", _json(ends))
-            .option("topicCreated", self.desk.topic.created)
-            .option("topicCluster", self.desk.topic.cluster)
+            .option("topicCreated", self.topic_source.topic.created)
+            .option("topicCluster", self.topic_source.topic.cluster)
         )
         with told_in_words():
             frame = reader.load().withColumnRenamed("_partition", PARTITION)
@@ -254,7 +254,7 @@ class Pipeline:
             columns = self._copied_columns()
             refuse_twins(columns, self.definition.transform_key)
             return file_columns(columns, self.definition.transform_key)
-        bounds = self.desk.bounds()
+        bounds = self.topic_source.bounds()
         none = {number: each.first for number, each in bounds.items()}
         frame = self.rows(none, none)
         missing = {PARTITION, OFFSET} - set(frame.columns)
@@ -285,7 +285,9 @@ class Pipeline:
     def _copied_columns(self) -> "StructType":
         """Return the topic's columns as a table has them, without planning a DataFrame."""
         names = {"_partition": PARTITION, "_offset": OFFSET}
-        found = [each for each in spark_schema(self.desk.schema()) if each.name != TIMESTAMP]
+        found = [
+            each for each in spark_schema(self.topic_source.schema()) if each.name != TIMESTAMP
+        ]
         return StructType(
             [StructField(names.get(each.name, each.name), each.dataType) for each in found]
         )
@@ -334,45 +336,47 @@ class Pipeline:
 
     def _choose(self, record: Record) -> tuple[dict[int, int], dict[int, int]]:
         """Return where the next range begins and ends."""
-        bounds = self.desk.bounds()
+        bounds, name = self.topic_source.bounds(), self.topic_source.topic.name
         record.refuse_vanished(bounds)
         starts = {n: record.start_of(n, each.first) for n, each in bounds.items()}
         for number, each in bounds.items():
             if starts[number] > each.end:
                 raise TableAhead(
                     f"the table has rows of partition {number} up to {starts[number]}, "
-                    f"but the log of {self.desk.topic.name} ends at {each.end}"
+                    f"but the log of {name} ends at {each.end}"
                 )
             if starts[number] < each.first:
                 raise TableBehind(
                     f"rows {starts[number]} to {each.first - 1} of partition {number} of "
-                    f"{self.desk.topic.name} were trimmed before they reached the table",
+                    f"{name} were trimmed before they reached the table",
                     hint="Skip them; the table records that: headrace pipeline reset "
                     f"FILE --to '{_json({number: each.first})}'",
                 )
         ends = next_ends(
-            self.desk.backlogs(starts), self.definition.batch_rows, self.definition.size_max
+            self.topic_source.backlogs(starts),
+            self.definition.batch_rows,
+            self.definition.size_max,
         )
         return starts, ends
 
     def _copy(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
         """Have tasks copy the rows into files, each in the worker that reads them."""
-        self.desk.topic.refresh()
+        self.topic_source.topic.refresh()
         schema = file_columns(self._copied_columns(), self.definition.transform_key)
         self._refuse_change(schema)
         # All columns: a node sends its entries as they are then. A task drops the timestamp.
-        exact = self.desk.schema()
-        spans = self.desk.spans(
+        exact = self.topic_source.schema()
+        spans = self.topic_source.spans(
             {number: (start, ends[number]) for number, start in starts.items()},
             exact,
-            self.desk.version,
+            self.topic_source.version,
             self._task_count(starts, ends),
         )
         return copy_files(self.spark, spans, schema, self.definition.table)
 
     def _task_count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
         """Return the least number of tasks: one for each core, if there are rows enough."""
-        found = self.desk.backlogs(starts)
+        found = self.topic_source.backlogs(starts)
         size = sum(each.up_to(ends[n]).row_count * each.row_size for n, each in found.items())
         cores = self.spark.sparkContext.defaultParallelism
         return self.definition.min_partitions or min(cores, math.ceil(size / TASK_SIZE))
@@ -380,7 +384,7 @@ class Pipeline:
     def _refuse_change(self, schema: pa.Schema) -> None:
         if not schema.equals(self.seen):
             raise SchemaChanged(
-                f"the columns of {self.desk.topic.name} changed during a round",
+                f"the columns of {self.topic_source.topic.name} changed during a round",
                 hint="Repeat the round: nothing was written",
             )
 
@@ -400,12 +404,12 @@ class Pipeline:
             if found is None:
                 raise
             number, row = found
-            text = f"row {row} of partition {number} of {self.desk.topic.name}: "
+            text = f"row {row} of partition {number} of {self.topic_source.topic.name}: "
             raise RoundFailed(text + Exception.__str__(error), hint=error.hint) from error
 
     def _fails(self, ranges: Ranges) -> bool:
         """Whether the transform fails on these rows. Nothing is written."""
-        none = dict.fromkeys(self.desk.bounds(), 0)
+        none = dict.fromkeys(self.topic_source.bounds(), 0)
         starts = none | {number: start for number, (start, _) in ranges.items()}
         ends = none | {number: end for number, (_, end) in ranges.items()}
         try:
@@ -421,7 +425,9 @@ class Pipeline:
         The table is the truth about the position, so this may fail and is repeated.
         """
         try:
-            self.desk.topic.store_cursors(group_of(self.definition.name), places, hold=True)
+            self.topic_source.topic.store_cursors(
+                group_of(self.definition.name), places, hold=True
+            )
         except HeadraceError:
             self.told = None
             return
@@ -437,16 +443,16 @@ def opened(
     The function is called when there are rows to write: a table that is up to date needs no
     Spark.
     """
-    desk = TopicSource(parse(definition.options), TIMEOUT)
+    topic_source = TopicSource(parse(definition.options), TIMEOUT)
     try:
         if callable(spark):
-            yield Pipeline(spark, definition, desk)
+            yield Pipeline(spark, definition, topic_source)
         else:
-            pipeline = Pipeline(lambda: spark, definition, desk)
+            pipeline = Pipeline(lambda: spark, definition, topic_source)
             pipeline.begin()
             yield pipeline
     finally:
-        desk.close()
+        topic_source.close()
 
 
 def _transform(definition: Definition) -> Transform:

@@ -63,7 +63,7 @@ def recompute(pipeline: Pipeline, record: Record) -> Proof:
 
 def _compare(pipeline: Pipeline, record: Record) -> Proof:
     proof = Proof(Grade.RECOMPUTE, record.table.version())
-    reach = measure(proof, record, pipeline.desk.bounds())
+    reach = measure(proof, record, pipeline.topic_source.bounds())
     proof.in_log = reach.row_count
     found = _table(pipeline, record)
     proof.in_table = found.count()
@@ -86,7 +86,7 @@ def _compare(pipeline: Pipeline, record: Record) -> Proof:
 
 def _made(pipeline: Pipeline, ranges: Mapping[int, Ranges]) -> "DataFrame":
     """Run the transform over the recorded ranges, in one pass or around skipped ranges."""
-    none = {number: each.first for number, each in pipeline.desk.bounds().items()}
+    none = {number: each.first for number, each in pipeline.topic_source.bounds().items()}
     pieces = []
     for place in range(max(map(len, ranges.values()), default=0)):
         here = {number: each[place] for number, each in ranges.items() if place < len(each)}

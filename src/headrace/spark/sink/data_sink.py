@@ -172,20 +172,20 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 def target_of(options: dict[str, str], use: Use) -> StageTarget:
     """Look up the topic."""
     found = parse(options, use)
-    desk = TopicSource(found, found.timeout or PLAN_TIMEOUT)
+    topic_source = TopicSource(found, found.timeout or PLAN_TIMEOUT)
     try:
-        view = desk.topic.core.view
-        key = found.key or desk.topic.key
-        if key is not None and key not in desk.topic.schema.names:
-            raise BadConfig("key", f"{desk.topic.name} has no column {key!r}")
+        view = topic_source.topic.core.view
+        key = found.key or topic_source.topic.key
+        if key is not None and key not in topic_source.topic.schema.names:
+            raise BadConfig("key", f"{topic_source.topic.name} has no column {key!r}")
         return StageTarget(
-            where=desk.where,
-            topic=desk.topic.name,
-            created=desk.topic.created,
+            where=topic_source.where,
+            topic=topic_source.topic.name,
+            created=topic_source.topic.created,
             partitions=tuple((each.namespace, each.created) for each in view.info.partitions),
             version=view.version,
-            schema=desk.topic.schema.serialize().to_pybytes(),
+            schema=topic_source.topic.schema.serialize().to_pybytes(),
             key=key,
         )
     finally:
-        desk.close()
+        topic_source.close()

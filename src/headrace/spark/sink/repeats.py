@@ -41,20 +41,20 @@ def check_repeat(
     batch: int | None,
 ) -> None:
     """Raise VersionTaken unless exactly these rows were published. `batch`: of a query."""
-    desk = TopicSource(parse(options, Use.PUT), TIMEOUT)
+    topic_source = TopicSource(parse(options, Use.PUT), TIMEOUT)
     try:
         # The topic as it is now: another driver may have seen more partitions.
-        partitions = desk.topic.core.view.info.partitions
+        partitions = topic_source.topic.core.view.info.partitions
         numbers = {one.namespace: number for number, one in enumerate(partitions)}
         ranges: Ranges = {numbers[one.namespace]: (one.start, one.end) for one in published}
         row_count = sum(end - start for start, end in ranges.values())
         if row_count == content.row_count:
-            _refuse_unseen(desk, target, deed, ranges, batch)
-            if _content(desk, target, ranges) == content:
+            _refuse_unseen(topic_source, target, deed, ranges, batch)
+            if _content(topic_source, target, ranges) == content:
                 return
         raise _taken(target, deed, ranges, content, batch)
     finally:
-        desk.close()
+        topic_source.close()
 
 
 def superseded(
@@ -71,20 +71,24 @@ def superseded(
     )
 
 
-def _content(desk: TopicSource, target: StageTarget, ranges: Ranges) -> Content:
+def _content(topic_source: TopicSource, target: StageTarget, ranges: Ranges) -> Content:
     """Digest the rows of these ranges, in the target's schema."""
-    schema = desk.topic.core.view.schemas[target.version]
+    schema = topic_source.topic.core.view.schemas[target.version]
     total = Content()
-    for span in desk.spans(ranges, schema, target.version):
+    for span in topic_source.spans(ranges, schema, target.version):
         total = sum(map(content_of, read(span)), start=total)
     return total
 
 
 def _refuse_unseen(
-    desk: TopicSource, target: StageTarget, deed: Deed, ranges: Ranges, batch: int | None
+    topic_source: TopicSource,
+    target: StageTarget,
+    deed: Deed,
+    ranges: Ranges,
+    batch: int | None,
 ) -> None:
     """Raise VersionTaken for rows that are trimmed or newer than the target's schema."""
-    bounds = desk.bounds()
+    bounds = topic_source.bounds()
     for number, (start, end) in sorted(ranges.items()):
         found = bounds[number]
         version = max((one for one, first in found.versions if first < end), default=0)
@@ -99,7 +103,7 @@ def _refuse_unseen(
         else:
             continue
         raise VersionTaken(
-            f"{_named(deed, batch)} was already published to {desk.topic.name} as rows "
+            f"{_named(deed, batch)} was already published to {topic_source.topic.name} as rows "
             f"{start} to {end - 1} of partition {number}{why}",
             hint=_ways_out(batch),
         )

@@ -56,11 +56,11 @@ class HeadraceSource(DataSource):
     @plainly
     def schema(self) -> StructType:
         options = parse(self.options, Use.READ)
-        desk = TopicSource(options, options.timeout or PLAN_TIMEOUT)
+        topic_source = TopicSource(options, options.timeout or PLAN_TIMEOUT)
         try:
-            return spark_schema(desk.schema())
+            return spark_schema(topic_source.schema())
         finally:
-            desk.close()
+            topic_source.close()
 
     @plainly
     def reader(self, schema: StructType) -> "BatchReader":
@@ -107,7 +107,7 @@ class _Reader:
         return {**self.__dict__, "_found": None}
 
     @property
-    def _desk(self) -> TopicSource:
+    def _topic_source(self) -> TopicSource:
         if self._found is None:
             options = parse(self._given, self.use)
             self._found = TopicSource(options, options.timeout or self.timeout)
@@ -135,9 +135,9 @@ class BatchReader(_Reader, DataSourceReader):
 
     @plainly
     def partitions(self) -> list[InputPartition]:
-        desk, exact = self._desk, self._exact
-        desk.check_life()
-        spans = desk.spans(desk.ranges(), exact, desk.version_of(exact))
+        topic_source, exact = self._topic_source, self._exact
+        topic_source.check_life()
+        spans = topic_source.spans(topic_source.ranges(), exact, topic_source.version_of(exact))
         return [Task(span) for span in spans]
 
 
@@ -158,12 +158,12 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plainly
     def initialOffset(self) -> dict[str, Any]:
-        starts = self._desk.starts()
-        return self._desk.offsets(starts, starts).to_json()
+        starts = self._topic_source.starts()
+        return self._topic_source.offsets(starts, starts).to_json()
 
     @plainly
     def getDefaultReadLimit(self) -> ReadLimit:
-        options = self._desk.options
+        options = self._topic_source.options
         if options.row_count_max is not None:
             return ReadMaxRows(options.row_count_max)
         if options.size_max is not None:
@@ -174,7 +174,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     @plainly
     def prepareForTriggerAvailableNow(self) -> None:
-        self._until = {number: each.end for number, each in self._desk.bounds().items()}
+        self._until = {number: each.end for number, each in self._topic_source.bounds().items()}
 
     @plainly
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
@@ -188,10 +188,10 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         return answer
 
     def _latest(self, start: Offsets, limit: ReadLimit) -> Offsets:
-        desk, options = self._desk, self._desk.options
+        topic_source, options = self._topic_source, self._topic_source.options
         is_whole = isinstance(limit, ReadAllAvailable)
-        places = desk.check(start)
-        backlogs = desk.backlogs(places)
+        places = topic_source.check(start)
+        backlogs = topic_source.backlogs(places)
         is_caught_up = not any(each.row_count for each in backlogs.values())
         self._ends = {number: each.end for number, each in backlogs.items()}
         self._tell(places, at_once=is_caught_up)
@@ -206,17 +206,17 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
         limits = (None, None) if is_whole else (options.row_count_max, options.size_max)
         ends = next_ends(backlogs, *limits)
         if start.is_start:
-            return desk.offsets(ends, places)
-        return start if ends == start.partitions else desk.offsets(ends)
+            return topic_source.offsets(ends, places)
+        return start if ends == start.partitions else topic_source.offsets(ends)
 
     @plainly
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """Return the end of the log, for the query's progress. None: not known yet."""
-        return None if self._ends is None else self._desk.offsets(self._ends).to_json()
+        return None if self._ends is None else self._topic_source.offsets(self._ends).to_json()
 
     def _is_early(self, row_count: int) -> bool:
         """Whether a batch must wait for more rows. The first one of a run never waits."""
-        options, now = self._desk.options, time.monotonic()
+        options, now = self._topic_source.options, time.monotonic()
         is_small = 0 < row_count < options.row_count_min
         planned_at = self._planned_at
         if is_small and planned_at is not None and now - planned_at < options.delay_seconds:
@@ -228,9 +228,13 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _check_version(self, version: int | None) -> None:
         """Raise SchemaChanged at the first rows that the query's schema cannot hold."""
         known = self._query_version
-        if version is None or version <= known or self._desk.options.schema_change == PIN:
+        if (
+            version is None
+            or version <= known
+            or self._topic_source.options.schema_change == PIN
+        ):
             return
-        name = self._desk.topic.name
+        name = self._topic_source.topic.name
         raise SchemaChanged(
             f"the schema of {name} has version {version} from here on, but this query has "
             f"version {known}",
@@ -242,18 +246,18 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _query_version(self) -> int:
         """The schema version of the query's columns, from when it began."""
         if self._version is None:
-            self._version = self._desk.version_of(self._exact)
+            self._version = self._topic_source.version_of(self._exact)
         return self._version
 
     @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        desk, stored = self._desk, from_json(end)
+        topic_source, stored = self._topic_source, from_json(end)
         begin = from_json(start)
         if begin.is_start:  # Spark may have asked again: the start stored with the end counts
             begin = replace(stored, partitions=stored.starts or begin.partitions)
-        starts, ends = desk.check(begin), stored.partitions
+        starts, ends = topic_source.check(begin), stored.partitions
         ranges = {number: (starts.get(number, 0), place) for number, place in ends.items()}
-        spans = desk.spans(ranges, self._exact, self._query_version)
+        spans = topic_source.spans(ranges, self._exact, self._query_version)
         self._tell(starts, at_once=False)
         teller = self._told_by
         generation = teller.generation if teller.group is None else None
@@ -264,7 +268,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
             Task(
                 span,
                 generation if span.start == firsts[span.partition] else None,
-                hold=desk.options.hold,
+                hold=topic_source.options.hold,
             )
             for span in spans
         ]
@@ -276,7 +280,7 @@ class StreamReader(_Reader, DataSourceStreamReader, SupportsTriggerAvailableNow)
     @property
     def _told_by(self) -> ProgressReporter:
         if self._teller is None:
-            self._teller = ProgressReporter(self._desk)
+            self._teller = ProgressReporter(self._topic_source)
         return self._teller
 
     def __getstate__(self) -> dict[str, Any]:

@@ -22,9 +22,9 @@ EVERY_SECONDS: Final = 1.0
 class ProgressReporter:
     """The reporter of one stream reader. It talks to the log in its own thread."""
 
-    def __init__(self, desk: TopicSource) -> None:
-        self._desk = desk
-        self.group = desk.options.group  # None: unknown so far
+    def __init__(self, topic_source: TopicSource) -> None:
+        self._topic_source = topic_source
+        self.group = topic_source.options.group  # None: unknown so far
         self.generation = time.time_ns()  # unique to this driver
         self.is_new = True  # nothing reported or tried yet
         self._told: Mapping[int, int] = {}
@@ -59,15 +59,15 @@ class ProgressReporter:
             if self.group is None:
                 self.group = self._find()
             if self.group is not None:
-                hold = self._desk.options.hold
-                self._desk.topic.store_cursors(self.group, places, hold=hold)
+                hold = self._topic_source.options.hold
+                self._topic_source.topic.store_cursors(self.group, places, hold=hold)
                 self._told = dict(places)
         except HeadraceError:
             return  # the next report may succeed
 
     def _find(self) -> str | None:
         """Find the group that a task stored with our generation."""
-        for cursor in self._desk.topic.cursors():
+        for cursor in self._topic_source.topic.cursors():
             if cursor.generation == self.generation:
                 return cursor.group
         return None

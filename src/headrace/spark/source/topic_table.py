@@ -49,7 +49,7 @@ _SCAN: Final = {
 class _Kept:
     """The resources of a table in use."""
 
-    desk: TopicSource
+    topic_source: TopicSource
     lease: "Lease"
 
     @property
@@ -58,7 +58,7 @@ class _Kept:
 
     def end(self) -> None:
         """Close the connection, and with it the lease. Idempotent."""
-        self.desk.close()
+        self.topic_source.close()
 
 
 _kept: list[_Kept] = []  # alive as long as needed: derived frames do not refer to it
@@ -76,17 +76,17 @@ def table(
     """
     given = _options(topic, options)
     _sweep()
-    desk = TopicSource(given, given.timeout or PLAN_TIMEOUT)
+    topic_source = TopicSource(given, given.timeout or PLAN_TIMEOUT)
     try:
         chosen = Projection.of(
-            desk.topic.schema, columns
+            topic_source.topic.schema, columns
         ).schema.names  # a wrong name fails here
-        lease = _lease(spark, desk)
-        frame, is_scan = _frame(spark, desk, lease, chosen)
+        lease = _lease(spark, topic_source)
+        frame, is_scan = _frame(spark, topic_source, lease, chosen)
     except BaseException:
-        desk.close()  # and the lease with it
+        topic_source.close()  # and the lease with it
         raise
-    kept = _Kept(desk, lease)
+    kept = _Kept(topic_source, lease)
     if is_scan:
         _kept.append(kept)
         _of_frame[frame] = kept
@@ -128,11 +128,11 @@ def _options(topic: str, given: Mapping[str, object]) -> SourceOptions:
     return parse({"topic": topic, **{name: str(value) for name, value in given.items()}})
 
 
-def _lease(spark: "SparkSession", desk: TopicSource) -> "Lease":
+def _lease(spark: "SparkSession", topic_source: TopicSource) -> "Lease":
     context = spark.sparkContext
     try:
         # A session that was stopped needs no files.
-        return desk.topic.lease_files(LASTING, lambda: context._jsc is not None)
+        return topic_source.topic.lease_files(LASTING, lambda: context._jsc is not None)
     except Busy as error:
         raise Busy(
             f"{Exception.__str__(error)}; release tables that are no longer needed with "
@@ -142,7 +142,7 @@ def _lease(spark: "SparkSession", desk: TopicSource) -> "Lease":
 
 
 def _frame(
-    spark: "SparkSession", desk: TopicSource, lease: "Lease", columns: Sequence[str]
+    spark: "SparkSession", topic_source: TopicSource, lease: "Lease", columns: Sequence[str]
 ) -> "tuple[DataFrame, bool]":
     """Join the two parts and return whether files are among them."""
     from headrace.spark.source.data_source import spark_schema
@@ -159,7 +159,7 @@ def _frame(
     if is_scan:
         parts.append(_scan(spark, lease.partitions, whole).select(*_quoted(columns)))
     if not is_scan or starts != ends:
-        parts.append(_tail(spark, desk, narrow, starts, ends))
+        parts.append(_tail(spark, topic_source, narrow, starts, ends))
     return reduce(lambda one, other: one.union(other), parts), is_scan
 
 
@@ -183,19 +183,19 @@ def _retained(rows: "DataFrame", each: "LeasedPartition") -> "Column":
 
 def _tail(
     spark: "SparkSession",
-    desk: TopicSource,
+    topic_source: TopicSource,
     schema: "StructType",
     starts: Mapping[int, int],
     ends: Mapping[int, int],
 ) -> "DataFrame":
-    options = desk.options
+    options = topic_source.options
     reader = (
         spark.read.format("headrace")
         .schema(schema)
-        .option("topic", desk.topic.name)
-        .option("topicCreated", desk.topic.created)
-        .option("topicCluster", desk.topic.cluster)
-        .option("address", desk.address)
+        .option("topic", topic_source.topic.name)
+        .option("topicCreated", topic_source.topic.created)
+        .option("topicCluster", topic_source.topic.cluster)
+        .option("address", topic_source.address)
         .option("startingOffsets", json.dumps(starts))
         .option("endingOffsets", json.dumps(ends))
         .option("minPartitions", options.partition_count_min)
