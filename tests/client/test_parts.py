@@ -79,7 +79,7 @@ def test_ranges_that_follow_one_another_are_one():
 def test_people_read_ages_and_sizes():
     assert str(Retention(timedelta(days=7), 10 * 2**30)) == "7d or 10 GiB"
     assert str(Retention(None, None)) == "forever"
-    assert str(Retention(timedelta(0), None)) == "0d"
+    assert str(Retention(timedelta(0), None)) == "0s"
     assert [shown_size(n) for n in (0, 1023, 1536, 3 * 2**20)] == [
         *("0 B", "1023 B", "1.5 KiB", "3 MiB"),
     ]

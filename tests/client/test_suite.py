@@ -859,9 +859,9 @@ async def test_a_transaction_with_a_part_of_an_append_is_not_published(door):
 
 async def test_a_topic_that_is_refused_leaves_no_stream(door):
     async with door.log() as log:
-        for wrong in ({"partitions": 0}, {"partitions": 2**40}):
-            with pytest.raises(Refused, match="Ask for"):
-                await it(log.create_topic("shop/orders", ORDERS, **wrong))
+        for count, words in ((0, "Use at least 1"), (2**40, "Use fewer")):
+            with pytest.raises(Refused, match=words):
+                await it(log.create_topic("shop/orders", ORDERS, partitions=count))
         assert "shop" not in await it(log.streams())
 
 

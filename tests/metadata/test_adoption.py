@@ -138,6 +138,21 @@ def test_a_deletion_that_a_shard_has_followed_is_taken_over_and_its_ids_with_it(
     assert machine.state.target() == target
 
 
+def test_a_life_that_a_shard_has_closed_gives_its_number_to_a_new_or_a_later_one():
+    machine = short()
+    topic = the_topic(machine, "kept")
+    closed = some((0, -N), (1, -N), (1, 3 * N))
+    more = AdoptedMore(StreamId(0), topic.id, topic.created, (), closed)
+    done(machine, adopting(more=[more]))
+    (first, second) = the_topic(machine, "kept").partitions
+    assert first.created == machine.state.revision
+    assert second.created == 3 * N
+    assert machine.state.deleted == {NARROW.pack(0, 0, 0): (N,), NARROW.pack(0, 0, 1): (N,)}
+    target = machine.state.target()
+    done(machine, adopting(more=[more]))
+    assert machine.state.target() == target
+
+
 UNFIT = {
     "an id that is taken": a_lost_topic(id=TopicId(0)),
     "an id with too many bits": a_lost_topic(id=TopicId(4)),

@@ -202,7 +202,7 @@ class TestAppends:
             again = await ask(node, request, body)
             assert (again.start, again.end, again.repeated) == (first.start, first.end, True)
             other = memoryview(batch.encode(some_rows(5, 10)))
-            with pytest.raises(Refused, match="other content"):
+            with pytest.raises(Refused, match="different content"):
                 await ask(node, request, other)
             writer.version = 70
             with pytest.raises(NotYet):
@@ -356,7 +356,7 @@ class TestReads:
             await ask(node, read_messages.StoreCursorRequest(*key, "readers", 7, 2, False))
             with pytest.raises(Refused, match="generation"):
                 await ask(node, read_messages.StoreCursorRequest(*key, "readers", 3, 1, False))
-            with pytest.raises(Refused, match="not within"):
+            with pytest.raises(Refused, match="is not between"):
                 await ask(node, read_messages.StoreCursorRequest(*key, "readers", 11, 2, False))
             for place in (-2, -(2**63)):
                 request = read_messages.StoreCursorRequest(*key, "readers", place, 2, False)

@@ -183,6 +183,9 @@ class _Adoption:
     ) -> tuple[TopicPartition, ...]:
         found = {one.id: one.created for one in topic.partitions}
         for one in added:
+            if one.created < 0:
+                self._close(topic, found, one)
+                continue
             if not 0 <= one.id <= self.state.layout.partition_id_max:
                 raise _Unfit(topic.name, f"it cannot have a partition {one.id}")
             namespace = self.state.layout.pack(topic.stream_id, topic.id, one.id)
@@ -193,7 +196,7 @@ class _Adoption:
             if deleted or not self._is_past(one.created):
                 raise _Unfit(topic.name, f"its partition {one.id} was deleted, or is to come")
         present = len(topic.partitions)
-        count = max(found, default=-1) + 1
+        count = max(present, max(found, default=-1) + 1)
         if count > present:
             everywhere = sum(len(one.partitions) for one in self.topics.values())
             refused = self.limits.partitions(
@@ -202,6 +205,21 @@ class _Adoption:
             if refused is not None:
                 raise _Unfit(topic.name, "there would be too many partitions")
         return tuple(_dense(found, count, self.revision))
+
+    def _close(
+        self,
+        topic: TopicMetadata,
+        found: dict[PartitionId, Revision],
+        closed: AdoptedPartition,
+    ) -> None:
+        """End a life that the shard has closed; a different life of this number is kept."""
+        created = Revision(-closed.created)
+        if found.get(closed.id) != created:
+            return
+        del found[closed.id]
+        if is_stamped(created):
+            namespace = self.state.layout.pack(topic.stream_id, topic.id, closed.id)
+            record_deletion(self.deleted, namespace, created)
 
     def _is_past(self, created: Revision) -> bool:
         return created >= 1 and counter_of(created) < counter_of(self.revision)

@@ -119,7 +119,11 @@ class AdoptedStream(MetadataValue, frozen=True):
 
 
 class AdoptedPartition(MetadataValue, frozen=True):
-    """A partition, in the life that its shard has."""
+    """A partition, in the life that its shard has.
+
+    A negative `created` is that of a life that the shard has closed: if metadata still has that
+    life, it ends, and the partition is new and empty unless the shard has a later life of it.
+    """
 
     id: PartitionId
     created: Revision

@@ -12,8 +12,8 @@ from struct import Struct
 from typing import Final
 
 from headrace.errors import BadFrame
-from headrace.model.proposal import Buffer as Buffer
 
+Buffer = bytes | bytearray | memoryview
 Value = None | bool | int | str | bytes | tuple["Value", ...]
 
 DEPTH_MAX: Final = 8  # arrays within arrays; messages need 5

@@ -9,7 +9,7 @@ Each lists the points whose kills reveal it.
 import os
 import runpy
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,12 +26,13 @@ from headrace.partition.machine import transactions
 from headrace.partition.machine.operations import Publish
 from headrace.partition.machine.results import Refusal
 from headrace.partition.machine.state import PartitionsState, TopicState
+from headrace.spark.pipeline import pipeline
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.pipeline import Pipeline
 from headrace.spark.sink.data_sink import CommitMessage, StreamWriter
 from headrace.spark.source.data_source import HeadraceSource
 from headrace.spark.tables import table_record
-from headrace.spark.tables.table_record import DataFile, Record, local_path
+from headrace.spark.tables.table_record import DataFile, Record, Removed, local_path
 from headrace.spark.worker.files import PREFIX
 from headrace.spark.worker.write import Deed
 from headrace_lab.harness.mutants import Mutant, Patch
@@ -47,13 +48,29 @@ _look = table_record.look
 _publish = transactions.publish
 
 
-def _commit_anyway(self: Record, *what: Any, **how: Any) -> bool:
-    return _commit(self, *what, **how) or _commit_freshly(self, *what, **how)
+def _commit_anyway(
+    self: Record,
+    files: Sequence[DataFile],
+    removed: Sequence[Removed],
+    numbers: Mapping[str, int],
+    *,
+    is_change: bool = True,
+) -> bool:
+    if _commit(self, files, removed, numbers, is_change=is_change):
+        return True
+    return _commit_freshly(self, files, removed, numbers, is_change=is_change)
 
 
-def _commit_freshly(self: Record, *what: Any, **how: Any) -> bool:
+def _commit_freshly(
+    self: Record,
+    files: Sequence[DataFile],
+    removed: Sequence[Removed],
+    numbers: Mapping[str, int],
+    *,
+    is_change: bool = True,
+) -> bool:
     self.table = DeltaTable(self.table.table_uri)
-    return _commit(self, *what, **how)
+    return _commit(self, files, removed, numbers, is_change=is_change)
 
 
 def _write_and_list(
@@ -164,7 +181,10 @@ PLANTS: Final = {
             "ends in custom metadata only",
             "driver",
             (Point.DRIVER_AFTER_OPTIMIZE,),
-            ((table_record, "look", _look_at_metadata),),
+            (
+                (table_record, "look", _look_at_metadata),
+                (pipeline, "look", _look_at_metadata),
+            ),
         ),
         Plant(
             "all stages are published, not those named",

@@ -27,6 +27,7 @@ from headrace.metadata.state import (
     LEVEL,
     MetadataState,
     TopicMetadata,
+    TopicPartition,
 )
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import Namespace, StreamId, TopicName, check_name
@@ -51,17 +52,21 @@ class AdoptionPlan:
     streams: dict[StreamId, AdoptedStream] = field(default_factory=dict)
     topics: dict[tuple[int, int], AdoptedTopic] = field(default_factory=dict)
     more: list[AdoptedMore] = field(default_factory=list)
+    # By topic, the partitions whose lives its shard has closed but metadata still has.
+    closed: dict[tuple[int, int], AdoptedMore] = field(default_factory=dict)
     adopted: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     named: set[Namespace] = field(default_factory=set)  # whose chosen name was given to a topic
 
     def command(self, floor: Revision) -> Adopt:
+        merged = {(one.stream_id, one.topic_id) for one in self.more}
+        closed = (one for key, one in self.closed.items() if key not in merged)
         return Adopt(
             floor,
             tuple(self.ended.values()),
             tuple(self.streams.values()),
             tuple(self.topics.values()),
-            tuple(self.more),
+            (*closed, *self.more),
         )
 
     def end(self, shard: GroupId, state: PartitionsState) -> None:
@@ -70,16 +75,24 @@ class AdoptionPlan:
             closed, total = _closed(self.metadata, state, topic), len(topic.partitions)
             if topic.shard != shard or not closed:
                 continue
-            if closed == total:
+            if len(closed) == total:
                 self.ended[topic.key] = AdoptedEnd(topic.stream_id, topic.id, topic.created)
                 self.adopted.append(
                     f"{self._full(topic)} (its deletion, which shard {shard} has applied)"
                 )
-            else:
-                self.left.append(
-                    f"{self._full(topic)}: shard {shard} has {total - closed} of its {total} "
-                    "partitions, and has deleted the others; delete the topic again"
-                )
+                continue
+            self.closed[topic.key] = AdoptedMore(
+                topic.stream_id,
+                topic.id,
+                topic.created,
+                (),
+                tuple(AdoptedPartition(one.id, Revision(-one.created)) for one in closed),
+            )
+            numbers = ", ".join(str(one.id) for one in closed)
+            self.adopted.append(
+                f"{self._full(topic)} (the deletion of {_noun(len(closed), 'partition')} "
+                f"{numbers}, which shard {shard} has applied: without their old rows)"
+            )
 
     def suspend(self) -> None:
         """List the topics with retention: it may be out of date, so it is suspended."""
@@ -135,13 +148,18 @@ class AdoptionPlan:
         added = schemas[len(known.schemas) :]
         if not added and not found:
             return
-        if any(one.id < len(known.partitions) for one in found):
+        ended = self.closed.get(known.key)
+        closed = () if ended is None else ended.partitions
+        free = {one.id for one in closed}
+        if any(one.id < len(known.partitions) and one.id not in free for one in found):
             self.left.append(
                 f"{_in_words(shard, own)}: topic {self._full(known)} has other partitions with "
                 "these numbers. Copy its rows into a new log with `headrace doctor --salvage`"
             )
             return
-        self.more.append(AdoptedMore(known.stream_id, known.id, known.created, added, found))
+        partitions = (*closed, *found)
+        more = AdoptedMore(known.stream_id, known.id, known.created, added, partitions)
+        self.more.append(more)
         what = [_in_words(shard, own)] if own else []
         what += [_count(len(added), "schema")] if added else []
         self.adopted.append(f"{self._full(known)} ({'; '.join(what)})")
@@ -232,13 +250,16 @@ def _listed(namespaces: Iterable[Namespace]) -> str:
     return ", ".join(f"{one:x}" for one in sorted(namespaces))
 
 
-def _closed(metadata: MetadataState, state: PartitionsState, topic: TopicMetadata) -> int:
-    """Count the partitions of a topic of metadata that a shard has closed."""
+def _closed(
+    metadata: MetadataState, state: PartitionsState, topic: TopicMetadata
+) -> list[TopicPartition]:
+    """Return the partitions of a topic of metadata that a shard has closed."""
     layout, closed = metadata.layout, state.closed
-    return sum(
-        is_within(one.created, closed.get(layout.pack(topic.stream_id, topic.id, one.id), 0))
+    return [
+        one
         for one in topic.partitions
-    )
+        if is_within(one.created, closed.get(layout.pack(topic.stream_id, topic.id, one.id), 0))
+    ]
 
 
 def _has_more_schemas(
@@ -271,12 +292,15 @@ def _is_same(
 def _in_words(shard: GroupId, own: list[Orphan]) -> str:
     rows = sum(one.row_count for one in own)
     names = ", ".join(f"{one.key.namespace:x}" for one in own)
-    word = "partition" if len(own) == 1 else "partitions"
-    return f"{word} {names}, {_count(rows, 'row')}, shard {shard}"
+    return f"{_noun(len(own), 'partition')} {names}, {_count(rows, 'row')}, shard {shard}"
 
 
 def _count(number: int, noun: str) -> str:
-    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+    return f"{number:,} {_noun(number, noun)}"
+
+
+def _noun(number: int, noun: str) -> str:
+    return noun if number == 1 else f"{noun}s"
 
 
 @dataclass(frozen=True, slots=True)
@@ -378,12 +402,13 @@ class WayOut:
                 answer(_error(result), ())
 
         # A removal needs metadata above all that its shard has followed, including deletions.
-        ended = plan(self.catalog.state, self.shards, self.doubt, {}).ended
+        made = plan(self.catalog.state, self.shards, self.doubt, {})
+        ended, closed = tuple(made.ended.values()), tuple(made.closed.values())
         commands: tuple[Command, ...] = (command,)
         state = self.catalog.state
-        if ended or state.level < LEVEL or not is_within(self.doubt.floor, state.revision):
-            floor = Adopt(self.doubt.floor, tuple(ended.values()), (), (), ())
-            commands = (floor, command)
+        is_behind = not is_within(self.doubt.floor, state.revision)
+        if ended or closed or state.level < LEVEL or is_behind:
+            commands = (Adopt(self.doubt.floor, ended, (), (), closed), command)
         refused = self.catalog.machine.judge(commands)
         if refused is not None:
             raise metadata_error(refused, ())
