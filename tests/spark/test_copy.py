@@ -2,7 +2,9 @@
 
 import datetime
 import decimal
+import io
 import json
+import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -14,7 +16,9 @@ from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
 
 import headrace.spark
+from headrace.cli.commands.pipeline import _backlog
 from headrace.spark.friendly_errors import RoundFailed
+from headrace.spark.pipeline import pipeline as pipelines
 from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
 from headrace.spark.tables import table_files
 from headrace.spark.tables.table_files import orphans_of
@@ -158,3 +162,38 @@ def test_a_task_that_leaves_rows_out_ends_the_round(spark, tmp_path, topic, monk
     assert len(orphans_of(str(tmp_path / "table"), 0)) == 1
     run(spark, definition)
     assert ids(tmp_path) == list(range(50))
+
+
+def test_the_jobs_of_a_round_are_named_and_later_ones_are_not(
+    spark, tmp_path, topic, monkeypatch
+):
+    topic.append(rows(0, 10), partition=0)
+    real, named = pipelines.copy_files, []
+
+    def look(*given):
+        named.append(spark.sparkContext.getLocalProperty("spark.job.description"))
+        return real(*given)
+
+    monkeypatch.setattr(pipelines, "copy_files", look)
+    run(spark, a_definition(tmp_path))
+    assert named == ["headrace pipeline orders: 10 rows of shop/orders"]
+    assert spark.sparkContext.getLocalProperty("spark.job.description") is None
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+def test_a_backlog_is_shown_on_a_terminal(monkeypatch):
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    with _backlog() as show:
+        show(1_000, 3_000)
+        show(4_000, 0)
+    assert "1,000 of 4,000 rows" in sys.stderr.getvalue()
+
+
+def test_in_a_pipe_it_is_not(capsys):
+    with _backlog() as show:
+        show(1_000, 3_000)
+    assert capsys.readouterr().err == ""

@@ -92,6 +92,7 @@ def test_a_pipeline_that_fails_says_why(spark, tmp_path, topic):
     topic.append(rows(0, 5))
     definition = a_definition(tmp_path)
     run(spark, definition)
+    topic.append(rows(5, 6))
     broken = a_definition(tmp_path, sql="select nothing from source")
     with pytest.raises(Exception, match="nothing"):
         run(spark, broken)

@@ -12,13 +12,12 @@ from tests.spark.test_pipeline_status import a_file, a_report, told
 from tests.spark.test_prove import prove
 
 from headrace.spark import read_table
-from headrace.spark.friendly_errors import RoundFailed
 from headrace.spark.pipeline import driver_reports
 from headrace.spark.pipeline.pipeline import opened
 from headrace.spark.tables.table_columns import new_columns
 from headrace.spark.tables.table_errors import FileGone, TableStrange
 from headrace.spark.tables.table_record import DataFile, LogSource, create, data_paths, look
-from headrace.spark.topic_source import SchemaChanged
+from headrace.spark.topic_source import SchemaChanged, TopicRecreated
 from headrace.spark.worker.files import writer
 
 SOURCE = LogSource("orders", "shop/orders", 1, "5f")
@@ -233,9 +232,7 @@ def test_rows_of_a_topic_that_is_made_again_during_a_round_do_not_come(
 
     with opened(spark, a_definition(tmp_path)) as pipeline:
         pipeline.on_step = make_again
-        with pytest.raises(
-            RoundFailed, match=r"^TopicRecreated: shop/orders was deleted and recreated"
-        ):
+        with pytest.raises(TopicRecreated, match=r"^shop/orders was deleted and recreated"):
             pipeline.round()
     assert ids(tmp_path) == [0, 1, 2]
 

@@ -32,7 +32,7 @@ def test_a_driver_that_goes_on_losing_waits_longer_and_longer(
     definition = a_definition(tmp_path)
     monkeypatch.setattr(Pipeline, "round", loses)
     with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
-        pipeline = Pipeline(None, definition, topic_source, lambda frame: frame)
+        pipeline = Pipeline(lambda: None, definition, topic_source)
         with closing(pipeline.run(once=once)) as running, pytest.raises(KeyboardInterrupt):
             next(running)
     waits = [after - before for before, after in pairwise(began)]

@@ -110,6 +110,7 @@ def _version(command: str) -> int | None:
 
 
 _LOCAL: Final = "local"
+_DESCRIPTION: Final = "spark.job.description"
 # The code that runs on executors and its imports: standard library and pyarrow only.
 _SHIPPED: Final = (
     "errors.py",
@@ -175,6 +176,19 @@ def copied(spark: "SparkSession") -> "SparkSession":
     """
     made = spark._jsparkSession.cloneSession()
     return type(spark)(spark.sparkContext, made)
+
+
+@contextmanager
+def described(spark: "SparkSession", text: str) -> Iterator[None]:
+    """Name the jobs that this thread starts meanwhile, in Spark's page and event log."""
+    context = spark.sparkContext
+    before = context.getLocalProperty(_DESCRIPTION)
+    context.setLocalProperty(_DESCRIPTION, text)
+    try:
+        yield
+    finally:
+        # None removes it, which the stubs do not know.
+        context.setLocalProperty(_DESCRIPTION, before)  # type: ignore[arg-type]
 
 
 @contextmanager

@@ -1,11 +1,14 @@
 """`headrace pipeline`: load a topic into a Delta table. Defines `check`, `run` and `clean`."""
 
 import signal
+import sys
 import time
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headrace.cli.pipelines.pipeline_reset import refuse_running, reset
 from headrace.cli.pipelines.pipeline_status import status
@@ -123,9 +126,10 @@ def run(
     with opened(lambda: _spark(master), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
         try:
-            with closing(pipeline.run(once=once)) as running:
+            with closing(pipeline.run(once=once)) as running, _backlog() as show:
                 for done in running:
                     rounds.append(done)
+                    show(sum(one.row_count for one in rounds), done.lag)
                     if not as_json:
                         _tell(done)
             if not once:
@@ -204,6 +208,25 @@ def _spark(master: str) -> "SparkSession":
 
     with words().status("starting Spark …"):
         return session("headrace-pipeline", master)
+
+
+@contextmanager
+def _backlog() -> Iterator[Callable[[int, int], None]]:
+    """Yield what shows rows loaded and rows left, on a terminal, while a backlog lasts."""
+    if not sys.stderr.isatty():
+        yield lambda loaded, left: None
+        return
+    rows = TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows")
+    left_text = TextColumn("time left")
+    columns = (BarColumn(), rows, left_text, TimeRemainingColumn())
+    with Progress(*columns, console=words(), transient=True) as bar:
+        task = bar.add_task("", visible=False)
+
+        def show(loaded: int, left: int) -> None:
+            total, is_behind = loaded + left, left > 0
+            bar.update(task, completed=loaded, total=total, visible=is_behind, refresh=True)
+
+        yield show
 
 
 def _tell(done: "Round") -> None:

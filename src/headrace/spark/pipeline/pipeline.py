@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from headrace.errors import BadConfig, BadRequest, HeadraceError
+from headrace.errors import BadConfig, BadRequest, HeadraceError, Recreated
 from headrace.model.backoff import ExponentialBackoff
 from headrace.spark.batch_ranges import next_ends
 from headrace.spark.friendly_errors import (
@@ -45,7 +45,7 @@ from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
 from headrace.spark.pipeline.row_by_row import refuse_mixing
 from headrace.spark.source.data_source import spark_schema
 from headrace.spark.source_options import parse
-from headrace.spark.spark_session import copied, unlogged
+from headrace.spark.spark_session import copied, described, unlogged
 from headrace.spark.tables.commit_races import committed
 from headrace.spark.tables.compaction import FILES_MIN, compact
 from headrace.spark.tables.restore_check import Watch, refuse_restored
@@ -61,7 +61,7 @@ from headrace.spark.tables.table_record import (
     is_made,
     look,
 )
-from headrace.spark.topic_source import SchemaChanged, TopicSource
+from headrace.spark.topic_source import SchemaChanged, TopicRecreated, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -361,7 +361,13 @@ class Pipeline:
 
     def _copy(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
         """Have tasks copy the rows into files, each in the worker that reads them."""
-        self.topic_source.topic.refresh()
+        try:
+            self.topic_source.topic.refresh()
+        except Recreated as error:
+            raise TopicRecreated(
+                f"{self.topic_source.topic.name} was deleted and recreated during a round",
+                hint="Its old rows are gone. Load the new topic into a new table",
+            ) from error
         schema = file_columns(self._copied_columns(), self.definition.transform_key)
         self._refuse_change(schema)
         # All columns: a node sends its entries as they are then. A task drops the timestamp.
@@ -389,8 +395,15 @@ class Pipeline:
             )
 
     def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
-        if self.is_copy:
-            return self._copy(starts, ends)
+        rows = sum(ends[number] - start for number, start in starts.items())
+        name, topic = self.definition.name, self.topic_source.topic.name
+        with described(self.spark, f"headrace pipeline {name}: {rows:,} rows of {topic}"):
+            return self._copy(starts, ends) if self.is_copy else self._transformed(starts, ends)
+
+    def _transformed(
+        self, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> list[DataFile]:
+        """Have Spark transform the rows, and tasks write what comes out."""
         frame = self.rows(starts, ends)
         schema = self._columns(frame)
         self._refuse_change(schema)
