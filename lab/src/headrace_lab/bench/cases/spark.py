@@ -127,7 +127,6 @@ def _table(
         ours=lambda: shared.loading(size, settings, sql),
         reference="write_deltalake from memory",
         limit=shared.writing_a_table,
-        floor=1.0 if settings == UNSEALED and not sql else None,
     )
 
 
