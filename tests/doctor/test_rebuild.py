@@ -98,7 +98,7 @@ def test_the_account_says_what_was_read_where_and_what_is_in_doubt(lasting, tmp_
     sealed = first.ranges[0]
     assert (sealed.exact, sealed.old_end) == (True, first.homes["segments"])
     assert first.unsure_from == sealed.old_end
-    assert any("cursors that were stored before op" in said for said in account.notes)
+    assert any("cursors stored before op" in said for said in account.notes)
     assert any("trimmed, or purged before op" in said for said in account.notes)
 
 

@@ -53,7 +53,7 @@ def given_up(tmp_path):
         topic = log.topic(name)
         topic.append([{"id": 3}], partition=0)
         if topic.partitions == 1:
-            topic.add_partitions(2)
+            topic.add_partitions(1)
     return data, before
 
 
@@ -87,6 +87,26 @@ def test_rows_of_its_new_life_come_back(given_up):
         assert log.status()["degraded"] == []
         assert ids(log) == [1, 3, 5]
         assert ids(log, 1) == [5]
+
+
+def test_giving_up_another_orphan_keeps_the_rows_of_its_new_life(given_up):
+    data, before = given_up
+    with opened(data) as log:
+        (name,) = log.topics()
+        log.topic(name).append([{"id": 5}], partition=1)
+        log.create_topic("s/b", {"id": "int64"}).append([{"id": 9}])
+    back(data, before)
+    with opened(data) as log:
+        (other,) = [
+            one for one in log.status()["orphans"] if not one["partition"].endswith("1")
+        ]
+        log.forget_orphan(other["partition"], other["created"])
+        assert log.status()["orphans"]  # the new life of partition 1 is still there
+    with opened(data) as log:
+        assert log.adopt_orphans().left == ()
+    with opened(data) as log:
+        assert log.status()["degraded"] == []
+        assert ids(log) == [1, 3, 5]
 
 
 def test_giving_up_another_orphan_leaves_it_usable_too(given_up):

@@ -2,9 +2,7 @@
 
 import datetime
 import decimal
-import io
 import json
-import sys
 from collections import Counter
 from dataclasses import replace
 
@@ -16,12 +14,13 @@ from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
 
 import headrace.spark
-from headrace.cli.commands.pipeline import _backlog
 from headrace.spark.friendly_errors import RoundFailed
 from headrace.spark.pipeline import pipeline as pipelines
-from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, TableBehind, opened
 from headrace.spark.tables import table_files
 from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.table_record import look
+from headrace.spark.topic_source import TopicSource
 
 TYPES = pa.schema(
     [
@@ -170,30 +169,60 @@ def test_the_jobs_of_a_round_are_named_and_later_ones_are_not(
     topic.append(rows(0, 10), partition=0)
     real, named = pipelines.copy_files, []
 
-    def look(*given):
+    def noted(*given):
         named.append(spark.sparkContext.getLocalProperty("spark.job.description"))
         return real(*given)
 
-    monkeypatch.setattr(pipelines, "copy_files", look)
+    monkeypatch.setattr(pipelines, "copy_files", noted)
     run(spark, a_definition(tmp_path))
     assert named == ["headrace pipeline orders: 10 rows of shop/orders"]
     assert spark.sparkContext.getLocalProperty("spark.job.description") is None
 
 
-class Terminal(io.StringIO):
-    def isatty(self):
-        return True
+def test_a_partition_that_comes_during_a_round_is_loaded_by_the_next(
+    spark, tmp_path, topic, monkeypatch
+):
+    topic.append(rows(0, 10), partition=0)
+    real, looks = TopicSource.bounds, []
+
+    def bounds(self):
+        looks.append(self)
+        if len(looks) == 2:  # after the first look of a round
+            topic.add_partitions(3)
+            topic.append(rows(10, 20), partition=2)
+        return real(self)
+
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        monkeypatch.setattr(TopicSource, "bounds", bounds)
+        while pipeline.round() is not None:
+            assert look(str(tmp_path / "table"), pipeline.source).ends.keys() >= {0, 1}
+    assert ids(tmp_path) == list(range(20))
 
 
-def test_a_backlog_is_shown_on_a_terminal(monkeypatch):
-    monkeypatch.setattr(sys, "stderr", Terminal())
-    with _backlog() as show:
-        show(1_000, 3_000)
-        show(4_000, 0)
-    assert "1,000 of 4,000 rows" in sys.stderr.getvalue()
+def test_rows_that_are_trimmed_during_a_round_stop_it_by_name(spark, tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+
+    def trim(step):
+        if step == "before files":
+            topic.trim(5, partition=0, past_hold=True)
+
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        pipeline.on_step = trim
+        with pytest.raises(TableBehind, match="rows 0 to 4 of partition 0"):
+            pipeline.round()
+    assert ids(tmp_path) == []
 
 
-def test_in_a_pipe_it_is_not(capsys):
-    with _backlog() as show:
-        show(1_000, 3_000)
-    assert capsys.readouterr().err == ""
+def test_what_is_left_of_a_backlog_is_said(spark, tmp_path, topic):
+    topic.append(rows(0, 30), partition=0)
+    file = tmp_path / "orders.toml"
+    file.write_text(
+        'name = "orders"\ntopic = "shop/orders"\npath = "data"\ntable = "table"\n'
+        "batch_rows = 10\n"
+    )
+    ended = headrace_here("pipeline", "run", str(file), "--once")
+    assert ended.code == 0, ended.err
+    first, second, last = ended.out.splitlines()
+    assert "lag 20, about " in first
+    assert "lag 10, about " in second
+    assert last.endswith("lag 0")

@@ -284,10 +284,14 @@ class TopicSource:
                     f"{self.topic.name} has {len(bounds)} partitions, numbered from 0"
                 )
 
-    def backlogs(self, places: Mapping[int, int]) -> dict[int, Backlog]:
+    def backlogs(
+        self,
+        places: Mapping[int, int],
+        bounds: "Mapping[int, headrace.Bounds] | None" = None,
+    ) -> dict[int, Backlog]:
         """Return the rows of each partition after its position."""
         found = {}
-        for number, each in self.bounds().items():
+        for number, each in (self.bounds() if bounds is None else bounds).items():
             row_size = each.size / each.row_count if each.row_count else 0.0
             start = max(places.get(number, 0), 0)
             found[number] = Backlog(start, max(each.end, start), row_size, each.versions)

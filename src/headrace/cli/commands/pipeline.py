@@ -1,14 +1,11 @@
 """`headrace pipeline`: load a topic into a Delta table. Defines `check`, `run` and `clean`."""
 
 import signal
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
 
 from headrace.cli.pipelines.pipeline_reset import refuse_running, reset
 from headrace.cli.pipelines.pipeline_status import status
@@ -23,6 +20,7 @@ if TYPE_CHECKING:
     from headrace.spark.pipeline.pipeline import Round
 
 Master = Annotated[str, typer.Option(help="Spark master URL.")]
+MINUTES_SHOWN = 3  # the least number of minutes that is shown as minutes
 ORPHAN_SECONDS = 3_600  # younger files may belong to a driver that is about to commit
 
 
@@ -126,10 +124,9 @@ def run(
     with opened(lambda: _spark(master), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
         try:
-            with closing(pipeline.run(once=once)) as running, _backlog() as show:
+            with closing(pipeline.run(once=once)) as running:
                 for done in running:
                     rounds.append(done)
-                    show(sum(one.row_count for one in rounds), done.lag)
                     if not as_json:
                         _tell(done)
             if not once:
@@ -194,12 +191,14 @@ def _refuse_running(definition: "Definition") -> None:
 
 
 def _look_up(definition: "Definition") -> None:
-    """Check transform and topic before starting Spark, which takes a while."""
+    """Check transform, Java and topic before starting Spark, which takes a while."""
     from headrace.spark.pipeline.definition import refuse_missing
     from headrace.spark.source_options import parse
+    from headrace.spark.spark_session import find_java
     from headrace.spark.topic_source import TopicSource
 
     refuse_missing(definition)
+    find_java()
     TopicSource(parse(definition.options), "10s").close()
 
 
@@ -210,30 +209,14 @@ def _spark(master: str) -> "SparkSession":
         return session("headrace-pipeline", master)
 
 
-@contextmanager
-def _backlog() -> Iterator[Callable[[int, int], None]]:
-    """Yield what shows rows loaded and rows left, on a terminal, while a backlog lasts."""
-    if not sys.stderr.isatty():
-        yield lambda loaded, left: None
-        return
-    rows = TextColumn("{task.completed:,.0f} of {task.total:,.0f} rows")
-    left_text = TextColumn("time left")
-    columns = (BarColumn(), rows, left_text, TimeRemainingColumn())
-    with Progress(*columns, console=words(), transient=True) as bar:
-        task = bar.add_task("", visible=False)
-
-        def show(loaded: int, left: int) -> None:
-            total, is_behind = loaded + left, left > 0
-            bar.update(task, completed=loaded, total=total, visible=is_behind, refresh=True)
-
-        yield show
-
-
 def _tell(done: "Round") -> None:
     rate = done.row_count / max(done.seconds, 1e-9)
+    seconds = done.lag / max(rate, 1e-9)
+    left = f"{seconds:,.0f} s" if seconds < MINUTES_SHOWN * 60 else f"{seconds / 60:,.0f} min"
     typer.echo(
         f"version {done.version}: rows {done.row_count:,} ({rate:,.0f} per second), "
         f"files {done.file_count}, lag {done.lag:,}"
+        + (f", about {left} left" if done.lag else "")
     )
 
 

@@ -5,7 +5,7 @@ apply refuses the whole command if they have changed. Only then is a held group 
 the decision in it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import chain, count
 
@@ -30,7 +30,14 @@ from headrace.metadata.state import (
     TopicPartition,
 )
 from headrace.model.ids import GroupId, Revision
-from headrace.model.namespace import Namespace, StreamId, TopicName, check_name
+from headrace.model.namespace import (
+    Namespace,
+    PartitionId,
+    StreamId,
+    TopicId,
+    TopicName,
+    check_name,
+)
 from headrace.model.revisions import is_within, shown
 from headrace.node.doubt.doubt import Doubt, Orphan
 from headrace.node.doubt.held import HeldMetadata
@@ -48,25 +55,51 @@ class AdoptionPlan:
 
     metadata: MetadataState
     names: Mapping[Namespace, str]  # chosen by the operator
+    orphaned: Set[Namespace]  # partitions that shards have and metadata does not
     ended: dict[tuple[int, int], AdoptedEnd] = field(default_factory=dict)
     streams: dict[StreamId, AdoptedStream] = field(default_factory=dict)
     topics: dict[tuple[int, int], AdoptedTopic] = field(default_factory=dict)
     more: list[AdoptedMore] = field(default_factory=list)
-    # By topic, the partitions whose lives its shard has closed but metadata still has.
-    closed: dict[tuple[int, int], AdoptedMore] = field(default_factory=dict)
+    # Partitions whose lives their shard has closed but metadata still has.
+    closed: dict[tuple[StreamId, TopicId], dict[PartitionId, Revision]] = field(
+        default_factory=dict
+    )
     adopted: list[str] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     named: set[Namespace] = field(default_factory=set)  # whose chosen name was given to a topic
 
     def command(self, floor: Revision) -> Adopt:
         merged = {(one.stream_id, one.topic_id) for one in self.more}
-        closed = (one for key, one in self.closed.items() if key not in merged)
+        closed = [one for one in self.endings() if (one.stream_id, one.topic_id) not in merged]
         return Adopt(
             floor,
             tuple(self.ended.values()),
             tuple(self.streams.values()),
             tuple(self.topics.values()),
             (*closed, *self.more),
+        )
+
+    def endings(self, but: Namespace | None = None) -> Iterator[AdoptedMore]:
+        """Yield what ends the closed lives, except where an orphan has the number.
+
+        Its number must stay free for it: a new life there could not be replaced. `but` is an
+        orphan that is given up.
+        """
+        taken = self.orphaned - {but}
+        for key in self.closed:
+            topic = self.metadata.topics[key]
+            ended = self._ended(topic, taken)
+            if ended:
+                yield AdoptedMore(topic.stream_id, topic.id, topic.created, (), ended)
+
+    def _ended(
+        self, topic: TopicMetadata, taken: Collection[Namespace | None]
+    ) -> tuple[AdoptedPartition, ...]:
+        layout, closed = self.metadata.layout, self.closed.get(topic.key, {})
+        return tuple(
+            AdoptedPartition(number, Revision(-created))
+            for number, created in closed.items()
+            if layout.pack(topic.stream_id, topic.id, number) not in taken
         )
 
     def end(self, shard: GroupId, state: PartitionsState) -> None:
@@ -81,17 +114,12 @@ class AdoptionPlan:
                     f"{self._full(topic)} (its deletion, which shard {shard} has applied)"
                 )
                 continue
-            self.closed[topic.key] = AdoptedMore(
-                topic.stream_id,
-                topic.id,
-                topic.created,
-                (),
-                tuple(AdoptedPartition(one.id, Revision(-one.created)) for one in closed),
-            )
+            self.closed[topic.key] = {one.id: one.created for one in closed}
             numbers = ", ".join(str(one.id) for one in closed)
             self.adopted.append(
                 f"{self._full(topic)} (the deletion of {_noun(len(closed), 'partition')} "
-                f"{numbers}, which shard {shard} has applied: without their old rows)"
+                f"{numbers}, which shard {shard} has applied: offsets begin at 0 there, so "
+                "reset the tables and Spark checkpoints that were filled from it)"
             )
 
     def suspend(self) -> None:
@@ -148,16 +176,15 @@ class AdoptionPlan:
         added = schemas[len(known.schemas) :]
         if not added and not found:
             return
-        ended = self.closed.get(known.key)
-        closed = () if ended is None else ended.partitions
-        free = {one.id for one in closed}
+        free = self.closed.get(known.key, {})
         if any(one.id < len(known.partitions) and one.id not in free for one in found):
             self.left.append(
                 f"{_in_words(shard, own)}: topic {self._full(known)} has other partitions with "
                 "these numbers. Copy its rows into a new log with `headrace doctor --salvage`"
             )
             return
-        partitions = (*closed, *found)
+        adopted = {one.key.namespace for one in own}
+        partitions = (*self._ended(known, self.orphaned - adopted), *found)
         more = AdoptedMore(known.stream_id, known.id, known.created, added, partitions)
         self.more.append(more)
         what = [_in_words(shard, own)] if own else []
@@ -222,7 +249,7 @@ def plan(
     names: Mapping[Namespace, str],
 ) -> AdoptionPlan:
     """Decide the fate of everything that shards have but metadata does not know."""
-    made = AdoptionPlan(metadata, names)
+    made = AdoptionPlan(metadata, names, {one.key.namespace for one in doubt.orphans})
     for number, state in sorted(shards.items()):
         made.end(number, state)
     for number, state in sorted(shards.items()):
@@ -403,7 +430,10 @@ class WayOut:
 
         # A removal needs metadata above all that its shard has followed, including deletions.
         made = plan(self.catalog.state, self.shards, self.doubt, {})
-        ended, closed = tuple(made.ended.values()), tuple(made.closed.values())
+        ended, closed = (
+            tuple(made.ended.values()),
+            tuple(made.endings(self._sole(command.namespace))),
+        )
         commands: tuple[Command, ...] = (command,)
         state = self.catalog.state
         is_behind = not is_within(self.doubt.floor, state.revision)
@@ -413,6 +443,12 @@ class WayOut:
         if refused is not None:
             raise metadata_error(refused, ())
         self._commit(commands, deadline, done)
+
+    def _sole(self, namespace: Namespace) -> Namespace | None:
+        """Return the namespace if one orphan alone has it."""
+        assert self.doubt is not None
+        found = [one for one in self.doubt.orphans if one.key.namespace == namespace]
+        return namespace if len(found) == 1 else None
 
     def _refuse_twins(self, command: ForgetLife) -> None:
         """Refuse to give up a life that several shards have: one record would end them all."""

@@ -61,7 +61,7 @@ from headrace.spark.tables.table_record import (
     is_made,
     look,
 )
-from headrace.spark.topic_source import SchemaChanged, TopicRecreated, TopicSource
+from headrace.spark.topic_source import RowsLost, SchemaChanged, TopicRecreated, TopicSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,6 +75,8 @@ TIMEOUT: Final = "120s"  # of one request to the log: a node may restart meanwhi
 # do not mean that other writers will stay faster.
 PAUSES: Final = ExponentialBackoff(0.1, 30.0, free=2)
 REPORT_TIMEOUT: Final = "5s"  # of one report: Ctrl-C must not wait for a node
+
+_SKIP: Final = "Run the pipeline again: it names the rows, and the command that skips them"
 
 Transform = Callable[["DataFrame"], "DataFrame"]
 
@@ -353,7 +355,8 @@ class Pipeline:
                     f"FILE --to '{_json({number: each.first})}'",
                 )
         ends = next_ends(
-            self.topic_source.backlogs(starts),
+            # Of the same look: a partition that came since has no start.
+            self.topic_source.backlogs(starts, bounds),
             self.definition.batch_rows,
             self.definition.size_max,
         )
@@ -372,18 +375,18 @@ class Pipeline:
         self._refuse_change(schema)
         # All columns: a node sends its entries as they are then. A task drops the timestamp.
         exact = self.topic_source.schema()
-        spans = self.topic_source.spans(
-            {number: (start, ends[number]) for number, start in starts.items()},
-            exact,
-            self.topic_source.version,
-            self._task_count(starts, ends),
-        )
+        ranges = {number: (start, ends[number]) for number, start in starts.items()}
+        version, count = self.topic_source.version, self._task_count(starts, ends)
+        try:
+            spans = self.topic_source.spans(ranges, exact, version, count)
+        except RowsLost as error:
+            raise TableBehind(Exception.__str__(error), hint=_SKIP) from error
         return copy_files(self.spark, spans, schema, self.definition.table)
 
     def _task_count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
         """Return the least number of tasks: one for each core, if there are rows enough."""
         found = self.topic_source.backlogs(starts)
-        size = sum(each.up_to(ends[n]).row_count * each.row_size for n, each in found.items())
+        size = sum(found[n].up_to(end).row_count * found[n].row_size for n, end in ends.items())
         cores = self.spark.sparkContext.defaultParallelism
         return self.definition.min_partitions or min(cores, math.ceil(size / TASK_SIZE))
 

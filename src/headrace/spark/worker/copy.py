@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.spark.worker.files import WRITTEN, WRITTEN_SCHEMA, files
 from headrace.spark.worker.plain import plain_rows
-from headrace.spark.worker.read import Span, rows_of
+from headrace.spark.worker.read import Span, gathered, rows_of
 
 # What a task returns for each file, as Spark's DDL.
 COPIED: Final = f"task bigint, {WRITTEN}"
@@ -32,7 +32,11 @@ def copier(
         exact = pa.ipc.read_schema(pa.py_buffer(schema))
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                rows = (each.drop_columns(_LEFT_OUT) for each in rows_of(spans[number]))
+                rows = (
+                    # Gathered: an entry of one row takes more memory than its bytes.
+                    each.drop_columns(_LEFT_OUT)
+                    for each in gathered(rows_of(spans[number]))
+                )
                 written = files(Path(root), exact, rows)
                 yield from (_of_task(number, each) for each in plain_rows(written))
 
