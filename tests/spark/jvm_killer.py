@@ -22,8 +22,9 @@ def main(file: str, step: str) -> None:
     with opened(spark, load(Path(file))) as pipeline:
         pipeline.on_step = on_step
         try:
-            for _ in range(2):  # after files the first round is done without Spark
-                pipeline.round()
+            pipeline.round()  # killed after its files, it ends without Spark
+            pipeline.topic_source.topic.append([{"id": 5, "name": "n5"}])
+            pipeline.round()
         except HeadraceError as error:
             cause = "there is a cause" if error.__cause__ is not None else "there is none"
             sys.stdout.write(f"{type(error).__name__}\n{error}\n{cause}\n")
