@@ -23,7 +23,7 @@ _PASS: Final = (
 )
 
 _PUT_BACK: Final = "The checkpointLocation was restored from an old backup, or copied"
-_ANEW: Final = "start over with a new checkpointLocation and a new topic"
+_START_OVER: Final = "start over with a new checkpointLocation and a new topic"
 
 Ranges = dict[int, tuple[int, int]]  # start and end by partition
 
@@ -67,7 +67,7 @@ def superseded(
         "was added",
         hint=f"Give a higher txnVersion; if a checkpointLocation was restored, {newest}"
         if batch is None
-        else f"{_PUT_BACK}: {newest}, or {_ANEW}",
+        else f"{_PUT_BACK}: {newest}, or {_START_OVER}",
     )
 
 
@@ -140,5 +140,5 @@ def _ways_out(batch: int | None) -> str:
         )
     return (
         f"{_PUT_BACK}: restore the checkpointLocation that wrote batch {batch}, or "
-        f"{_ANEW}; {_PASS}"
+        f"{_START_OVER}; {_PASS}"
     )

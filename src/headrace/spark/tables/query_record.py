@@ -38,7 +38,7 @@ from headrace.spark.tables.table_record import (
 )
 
 _BATCHES: Final = 0  # the partition
-_ANEW: Final = "start over with a new table and a new checkpointLocation"
+_START_OVER: Final = "start over with a new table and a new checkpointLocation"
 
 
 class TableDisagrees(BadRequest):
@@ -93,7 +93,7 @@ class Batches:
         raise TableDisagrees(
             f"{there} {flaw}: it was copied, or restored from an old backup",
             hint=f"Two ways out: restore the checkpointLocation that wrote batch "
-            f"{self.next - 1}, or {_ANEW}",
+            f"{self.next - 1}, or {_START_OVER}",
         )
 
     def commit(self, files: Sequence[DataFile], batch: int, entry: int) -> bool:
@@ -133,7 +133,7 @@ def look(path: str, query: Query, batch: int) -> Batches:
 def _lost(path: str, query: Query) -> RecordLost:
     return RecordLost(
         f"the table at {path} does not record which batches of {query.life} it has",
-        hint=f"It was rewritten by another program: {_ANEW}",
+        hint=f"It was rewritten by another program: {_START_OVER}",
     )
 
 
@@ -146,11 +146,11 @@ def _refuse_other(table: DeltaTable, path: str, query: Query, batch: int) -> Non
         )
     if told == query.life:
         return
-    anew = _ANEW if batch else "start over with a separate table for this query"
+    restart = _START_OVER if batch else "start over with a separate table for this query"
     raise TableDisagrees(
         f"the table at {path} is filled by {told}, but this is {query.life}: "
         "it has a different checkpointLocation",
-        hint=f"Two ways out: continue with the checkpointLocation of {told}, or {anew}",
+        hint=f"Two ways out: continue with the checkpointLocation of {told}, or {restart}",
     )
 
 
@@ -164,7 +164,7 @@ def _refuse_restored(record: Record) -> None:
     if found is not None:
         raise TableDisagrees(
             f"{found}, so the table lacks rows of the batches that it records",
-            hint=found.ways_out(_ANEW),
+            hint=found.ways_out(_START_OVER),
         )
 
 
@@ -176,6 +176,6 @@ def _behind(there: str, batch: int) -> TableDisagrees:
     return TableDisagrees(
         f"{there}, but its checkpointLocation is at {batch}: batches are missing",
         hint=f"Two ways out: restore the table that has batch {batch - 1} and continue, or "
-        f"{_ANEW}. A foreachBatch function of your own must pass on every batch, also empty "
-        "ones",
+        f"{_START_OVER}. A foreachBatch function of your own must pass on every batch, also "
+        "empty ones",
     )

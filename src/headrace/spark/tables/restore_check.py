@@ -38,12 +38,12 @@ class Restore:
     def __str__(self) -> str:
         return f"version {self.version} of the table at {self.path} restored an older version"
 
-    def ways_out(self, anew: str) -> str:
-        """Return what to do about it; `anew` always helps."""
+    def ways_out(self, restart: str) -> str:
+        """Return what to do about it; `restart` always helps."""
         before = f"version {self.version - 1}"
         if self.can_be_undone:
-            return f"Two ways out: restore {before} and continue, or {anew}"
-        return f"{before.capitalize()} is no longer complete, so {anew}"
+            return f"Two ways out: restore {before} and continue, or {restart}"
+        return f"{before.capitalize()} is no longer complete, so {restart}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,10 +150,10 @@ def refuse_restored(record: Record, watch: Watch | None = None) -> None:
     """Raise TableRestored if the rows of a pipeline's table are not those that it records."""
     found = (watch or Watch()).restore_of(record)
     if found is not None:
-        anew = "load its rows again: headrace pipeline reset FILE --truncate"
+        restart = "load its rows again: headrace pipeline reset FILE --truncate"
         raise TableRestored(
             f"{found}, so the rows are not those that the table records",
-            hint=found.ways_out(anew),
+            hint=found.ways_out(restart),
         )
 
 
