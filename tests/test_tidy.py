@@ -72,6 +72,7 @@ ALLOWED_HERE: dict[str, frozenset[str]] = {
     "headrace": frozenset({"client"}),  # exports the public API
     "headrace.__main__": frozenset({"cli"}),
     "headrace.client.connect.embedded": frozenset({"wire", "server", "node"}),
+    "headrace.spark.stores": frozenset(),
     "headrace.spark.worker": frozenset({"wire"}),
     "headrace_lab": frozenset({"headrace"}),
     "headrace_lab.__main__": frozenset({"headrace_lab"}),
@@ -84,9 +85,19 @@ DOORS = ("headrace.spark",)  # rooms that users import from
 
 # Runs on executors, where only these are installed.
 WORKER = "headrace.spark.worker"
-WORKER_LIBRARIES = sys.stdlib_module_names | {"pyarrow", "headrace"}
+STORES = "headrace.spark.stores"
+WORKER_LIBRARIES = {
+    WORKER: sys.stdlib_module_names | {"pyarrow", "headrace"},
+    STORES: sys.stdlib_module_names | {"headrace"},
+}
 # What it is faster with, and does without: tests/spark/test_worker.py imports all without it.
-WORKER_MAY_HAVE = {"headrace.spark.worker.sums": {"xxhash"}}
+# What only an object store needs, loaded for one: tests/stores/test_store.py does without it.
+WORKER_MAY_HAVE = {
+    "headrace.spark.worker.sums": {"xxhash"},
+    "headrace.spark.stores.object_store": {"obstore"},
+}
+# The parts of a room that see only some of it: themselves, and these.
+SEES = {WORKER: (WORKER, STORES), STORES: (STORES,)}
 
 PURE = frozenset({"vsr", "metadata", "wire", "model"})
 # Clock; chance; file; socket; thread and process; event loop; log.
@@ -206,9 +217,10 @@ def _allowed(module: Module) -> frozenset[str]:
 
 
 def _is_own(module: Module, target: str) -> bool:
-    """A room sees all of itself; the worker package sees only the worker package."""
-    if module.is_in(WORKER):
-        return f"{target}.".startswith(f"{WORKER}.")
+    """A room sees all of itself; what runs on executors sees only what does, too."""
+    for package, seen in SEES.items():
+        if module.is_in(package):
+            return f"{target}.".startswith(tuple(f"{each}." for each in seen))
     return _room_of(target) == module.room
 
 
@@ -246,11 +258,11 @@ def worker_faults(root: Path) -> list[str]:
     """Libraries that an executor does not have."""
     return [
         module.at(line, f"an executor has no {target}")
+        for package, libraries in WORKER_LIBRARIES.items()
         for module in modules(root)
-        if module.is_in(WORKER)
+        if module.is_in(package)
         for line, target in module.imports()
-        if target.split(".")[0]
-        not in WORKER_LIBRARIES | WORKER_MAY_HAVE.get(module.name, frozenset())
+        if target.split(".")[0] not in libraries | WORKER_MAY_HAVE.get(module.name, set())
     ]
 
 
@@ -436,6 +448,10 @@ PLANTED = [
     (purity_faults, "headrace/wire/codec.py", "def f():\n    import asyncio"),
     (purity_faults, "headrace/model/ids.py", "open('x')"),
     (worker_faults, "headrace/spark/worker/read.py", "import xxhash"),
+    (worker_faults, "headrace/spark/stores/path_store.py", "import pyarrow"),
+    (worker_faults, "headrace/spark/stores/store.py", "import obstore"),
+    (import_faults, "headrace/spark/stores/store.py", "import headrace.spark.worker.files"),
+    (import_faults, "headrace/spark/stores/store.py", "import headrace.wire.messages"),
     (docstring_faults, "headrace/journal/recovery/scan.py", "x = 1"),
     (docstring_faults, "headrace/journal/recovery/scan.py", '"""Scan"""'),
     (docstring_faults, "headrace/journal/recovery/scan.py", ""),
@@ -497,6 +513,11 @@ INNOCENT = [
         "import headrace.spark.worker.read, headrace.client.connect.remote",
     ),
     ("headrace/spark/worker/read.py", "import headrace.spark.worker.frame, json, pyarrow"),
+    ("headrace/spark/worker/files.py", "import headrace.spark.stores.store"),
+    (
+        "headrace/spark/stores/object_store.py",
+        "import obstore\nfrom headrace.spark.stores.seam import FileStore",
+    ),
     ("headrace/storage/seam.py", "class S(Protocol):\n" + PATH + "    def f(self): ...\n" * 8),
     ("headrace/storage/file.py", "def f():\n" + "    x = 1\n" * 59),
     ("headrace/vsr/replica.py", "import struct, enum\nimport headrace.errors"),
