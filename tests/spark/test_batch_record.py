@@ -1,15 +1,14 @@
 """Which batches of a query a table has, and when that does not fit. No Spark is needed."""
 
-from pathlib import Path
-
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.spark.writings import a_writing
 
 from headrace.spark.tables.compaction import compact
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.query_record import Query, TableDisagrees, begin, look
 from headrace.spark.tables.table_errors import RecordLost
-from headrace.spark.tables.table_files import orphans_of
 from headrace.spark.tables.table_record import DataFile
 from headrace.spark.worker.files import write_file
 
@@ -29,7 +28,7 @@ def table(tmp_path):
 
 def a_file(path, number):
     rows = pa.table({"id": [number]}, schema=COLUMNS)
-    return DataFile(*write_file(Path(path), COLUMNS, [rows]))
+    return DataFile(*write_file(a_writing(path, COLUMNS), [rows]))
 
 
 def add(path, batch):
@@ -116,7 +115,7 @@ def test_a_restored_table_does_not_fit_until_that_is_undone(table, compacted):
 
 def test_vacuum_removes_what_a_driver_has_left(table):
     a_file(table, 9)
-    assert len(orphans_of(table, 0)) == 1
+    assert len(orphans_of(table)) == 1
     DeltaTable(table).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
-    assert orphans_of(table, 0) == []
+    assert orphans_of(table) == []
     assert ids(table) == [0, 1, 2, 3]

@@ -13,8 +13,9 @@ from headrace.errors import StorageFailed
 from headrace.spark.pipeline import pipeline as pipelines
 from headrace.spark.pipeline.pipeline import OFFSET, opened
 from headrace.spark.prove.prove import Grade, prove
-from headrace.spark.tables.compaction import SmallFile, TableSpoilt, chosen, compact
-from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.compaction import TableSpoilt, chosen, compact
+from headrace.spark.tables.data_files import LiveFile
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.table_record import Record, look
 
 MIB = 1024 * 1024
@@ -103,7 +104,7 @@ def test_who_commits_first_wins_and_rows_are_there_once(
     assert several.compact(files_min=6) == 0
     assert len(files_of(tmp_path)) == 7
     assert ids(tmp_path) == list(range(70))
-    assert len(orphans_of(str(tmp_path / "table"), 0)) == 1
+    assert len(orphans_of(str(tmp_path / "table"))) == 1
 
 
 def test_one_that_dies_before_its_commit_leaves_a_file_that_is_cleaned_up(
@@ -116,7 +117,7 @@ def test_one_that_dies_before_its_commit_leaves_a_file_that_is_cleaned_up(
     with pytest.raises(KeyboardInterrupt):
         several.compact(files_min=6)
     assert ids(tmp_path) == list(range(60))
-    assert len(orphans_of(str(tmp_path / "table"), 0)) == 1
+    assert len(orphans_of(str(tmp_path / "table"))) == 1
 
 
 def test_a_file_that_is_not_what_was_written_stops_it(several, tmp_path):
@@ -126,7 +127,7 @@ def test_a_file_that_is_not_what_was_written_stops_it(several, tmp_path):
     with pytest.raises(TableSpoilt, match=f"{path} cannot be read"):
         several.compact(files_min=6)
     assert len(files_of(tmp_path)) == 6
-    assert orphans_of(str(tmp_path / "table"), 0) == []
+    assert orphans_of(str(tmp_path / "table")) == []
 
 
 def test_who_looked_before_another_compacted_and_a_vacuum_came_has_lost(
@@ -147,12 +148,12 @@ def test_a_disk_that_is_full_is_named_and_nothing_is_left(several, tmp_path, mon
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(StorageFailed, match="No space left"):
         several.compact(files_min=6)
-    assert orphans_of(str(tmp_path / "table"), 0) == []
+    assert orphans_of(str(tmp_path / "table")) == []
 
 
 class TestChoice:
     def chosen(self, monkeypatch, sizes, files_min=3):
-        found = [SmallFile(str(number), size, 1) for number, size in enumerate(sizes)]
+        found = [LiveFile(str(number), size, 1) for number, size in enumerate(sizes)]
         monkeypatch.setattr("headrace.spark.tables.compaction._files", lambda _: found)
         return sorted(int(one.path) for one in chosen(None, 10 * MIB, files_min))
 

@@ -18,7 +18,7 @@ from headrace.spark.friendly_errors import RoundFailed
 from headrace.spark.pipeline import pipeline as pipelines
 from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, TableBehind, opened
 from headrace.spark.tables import table_files
-from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.table_record import look
 from headrace.spark.topic_source import TopicSource
 
@@ -149,8 +149,8 @@ def test_a_task_that_leaves_rows_out_ends_the_round(spark, tmp_path, topic, monk
     topic.append(rows(0, 50), partition=0)
     real = table_files.copier
 
-    def short(spans, root, schema):
-        return real([replace(each, end=each.end - 1) for each in spans], root, schema)
+    def short(spans, writing):
+        return real([replace(each, end=each.end - 1) for each in spans], writing)
 
     definition = a_definition(tmp_path)
     with monkeypatch.context() as planted:
@@ -158,7 +158,7 @@ def test_a_task_that_leaves_rows_out_ends_the_round(spark, tmp_path, topic, monk
         with pytest.raises(RoundFailed, match=r"rows 0 to 49 of partition 0 .* wrote 49"):
             run(spark, definition)
     assert ids(tmp_path) == []
-    assert len(orphans_of(str(tmp_path / "table"), 0)) == 1
+    assert len(orphans_of(str(tmp_path / "table"))) == 1
     run(spark, definition)
     assert ids(tmp_path) == list(range(50))
 

@@ -10,6 +10,7 @@ from deltalake import DeltaTable
 from tests.spark.conftest import rows
 from tests.spark.test_pipeline import a_definition, run
 from tests.spark.test_table_batches import copy, stopped
+from tests.spark.writings import a_writing
 
 import headrace
 from headrace.errors import BadRequest
@@ -17,8 +18,9 @@ from headrace.spark import read_table, table_writer
 from headrace.spark.pipeline.pipeline import OFFSET, PARTITION
 from headrace.spark.pipeline.table_reset import carry_out, planned
 from headrace.spark.tables.compaction import compact
+from headrace.spark.tables.data_files import data_paths
 from headrace.spark.tables.table_errors import TableStrange
-from headrace.spark.tables.table_record import DataFile, LogSource, create, data_paths, look
+from headrace.spark.tables.table_record import DataFile, LogSource, at, create, look
 from headrace.spark.worker.files import write_file
 
 SCHEMA = pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.struct([("a", pa.string())])))])
@@ -28,7 +30,7 @@ FILES = 4
 
 def a_file(table, number=0):
     made = pa.table({"id": [number], "tags": [[]]}, SCHEMA)
-    return DataFile(*write_file(table, SCHEMA, [made]))
+    return DataFile(*write_file(a_writing(table, SCHEMA), [made]))
 
 
 def commit_of_others(table, protocol=(), settings=(), columns=(), partitions=()):
@@ -224,7 +226,7 @@ def test_what_asks_nothing_of_appends_is_kept(table, change):
     assert record.commit([a_file(table, FILES)], {0: 0}, {0: FILES + 1})
     DeltaTable(str(table)).create_checkpoint()
     assert compact(look(str(table), SOURCE), 2**20, FILES) == FILES + 1
-    (file,) = data_paths(DeltaTable(str(table)))
+    (file,) = data_paths(at(str(table)), DeltaTable(str(table)))
     found = pq.read_table(file)["id"].to_pylist()
     assert sorted(found) == list(range(FILES + 1))
 
@@ -265,7 +267,9 @@ def test_a_table_that_tells_of_its_changes_is_truncated_by_whole_files_alone(tmp
         path = tmp_path / f"table{len(others)}"
         record = create(str(path), SOURCE, schema)
         made = pa.Table.from_pylist([own, *others], schema)
-        assert record.commit([DataFile(*write_file(path, schema, [made]))], {0: 0}, {0: 1})
+        assert record.commit(
+            [DataFile(*write_file(a_writing(path, schema), [made]))], {0: 0}, {0: 1}
+        )
         commit_of_others(path, settings={"delta.enableChangeDataFeed": "true"})
         record = look(str(path), SOURCE)
         if others:

@@ -18,8 +18,8 @@ import headrace
 from headrace.errors import BadConfig
 from headrace.spark.pipeline.definition import define, load
 from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, TableAhead, TableBehind, opened
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.table_errors import RecordLost, TableForeign
-from headrace.spark.tables.table_files import orphans_of
 from headrace.spark.tables.table_record import create
 
 SQL = f"select id, upper(name) as name, {PARTITION}, {OFFSET} from source"
@@ -110,7 +110,7 @@ def test_a_driver_that_is_killed_leaves_nothing_twice(spark, tmp_path, node, ste
             [sys.executable, str(driver), str(file), step], timeout=240, check=False
         )
         assert done.returncode == -signal.SIGKILL
-        left = orphans_of(str(tmp_path / "table"), 0)
+        left = orphans_of(str(tmp_path / "table"))
         assert len(left) == (1 if step == "after files" else 0)
         run(spark, load(file))
         assert ids(tmp_path) == list(range(50))
@@ -138,7 +138,7 @@ def test_a_foreign_commit_between_look_and_commit_is_not_lost_and_loses_nothing(
         list(pipeline.run(once=True))
         assert pipeline.lost == 0  # the same files again
     assert ids(tmp_path) == [-1, *range(30)]
-    assert orphans_of(str(tmp_path / "table"), 0) == []
+    assert orphans_of(str(tmp_path / "table")) == []
 
 
 def test_rounds_are_won_beside_a_writer_that_commits_as_fast_as_it_can(spark, tmp_path, topic):
@@ -164,7 +164,7 @@ def test_rounds_are_won_beside_a_writer_that_commits_as_fast_as_it_can(spark, tm
     assert [each.row_count for each in rounds if each] == [10, 10, 10]
     assert len(written) > 3
     assert ids(tmp_path) == [*reversed(written), *range(30)]
-    assert len(orphans_of(table, 0)) == pipeline.lost
+    assert len(orphans_of(table)) == pipeline.lost
 
 
 def test_compaction_and_clean_up_between_rounds_change_nothing(spark, tmp_path, topic):
@@ -303,9 +303,9 @@ def test_a_log_that_is_shorter_than_the_table_is_refused(spark, tmp_path, topic)
         ({"batch_size": "65535"}, "batch_size: must be at least 64KiB, got '65535'"),
         ({"interval": "0s"}, "interval: must be at least 100ms, got '0s'"),
         ({"interval": "99ms"}, "interval: must be at least 100ms, got '99ms'"),
-        ({"table": "s3://bucket/table"}, "table: 's3://bucket/table' is a URL"),
-        ({"table": "file:///srv/table"}, 'Give a path: table = "/srv/table"'),
-        ({"path": "", "address": "a:1", "table": "hdfs:/t"}, "table: 'hdfs:/t' is a URL"),
+        ({"table": "s3://bucket/a//b"}, "table: 's3://bucket/a//b' is ambiguous"),
+        ({"table": "s3://key:secret@bucket/table"}, "table: the URL has a user or a password"),
+        ({"path": "", "address": "a:1", "table": "hdfs:/t"}, "table: hdfs:// is not supported"),
         ({"path": "s3://bucket/log"}, "path: 's3://bucket/log' is a URL"),
         ({"transform": "gs://bucket/clean.py"}, "transform: 'gs://bucket/clean.py' is a URL"),
         ({"topic": ""}, "topic: is required"),

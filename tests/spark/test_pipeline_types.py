@@ -8,15 +8,16 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
-from tests.spark.test_pipeline_status import a_file, a_report, told
+from tests.spark.test_pipeline_status import a_file, told
 from tests.spark.test_prove import prove
+from tests.spark.writings import a_writing
 
 from headrace.spark import read_table
-from headrace.spark.pipeline import driver_reports
 from headrace.spark.pipeline.pipeline import opened
+from headrace.spark.tables.data_files import data_paths
 from headrace.spark.tables.table_columns import new_columns
 from headrace.spark.tables.table_errors import FileGone, TableStrange
-from headrace.spark.tables.table_record import DataFile, LogSource, create, data_paths, look
+from headrace.spark.tables.table_record import DataFile, LogSource, at, create, look
 from headrace.spark.topic_source import SchemaChanged, TopicRecreated
 from headrace.spark.worker.files import writer
 
@@ -39,7 +40,7 @@ NESTED = pa.schema(
 
 def written(root, schema, given):
     """Write rows as tasks do, and return the files."""
-    write = writer(str(root), schema.serialize().to_pybytes())
+    write = writer(a_writing(root, schema))
     batches = pa.Table.from_pylist(given, schema).to_batches()
     return [
         DataFile(row["path"], row["size"], row["row_count"], row["stats"])
@@ -166,21 +167,23 @@ def test_a_file_that_is_gone_or_cut_is_not_committed(tmp_path):
     assert DeltaTable(str(tmp_path)).version() == 0
 
 
-def test_files_of_a_pipeline_that_runs_are_not_cleaned_up(tmp_path, log, topic):
+def test_files_that_are_cleaned_up_can_never_enter_the_table(tmp_path, topic):
+    """A driver wrote them and is about to commit: it loses the round, and that is all."""
     table = tmp_path / "table"
-    create(str(table), SOURCE, PLAIN)
+    source = LogSource.reading("orders", topic)
+    record = create(str(table), source, PLAIN)
     (file,) = written(table, PLAIN, [{"id": 1}])
-    driver_reports.tell(driver_reports.make(log), a_report(host="far", pid=7))
-    said = told("clean", a_file(tmp_path), "--age", "0", code=2)
-    assert "orders runs on far, process 7" in said
-    would = told("clean", a_file(tmp_path), "--age", "0", "--dry-run")
+    would = told("clean", a_file(tmp_path), "--dry-run")
     assert would["removed"] == [file.path]
     assert (table / file.path).exists()
-    driver_reports.tell(
-        driver_reports.make(log), a_report(state=driver_reports.DriverState.STOPPED)
-    )
-    assert told("clean", a_file(tmp_path), "--age", "0")["removed"] == [file.path]
+    assert told("clean", a_file(tmp_path))["removed"] == [file.path]
     assert not (table / file.path).exists()
+    assert not record.commit([file], {0: 0}, {0: 1})
+    record = look(str(table), source)
+    assert (record.number, record.count, record.ends) == (1, 0, {})
+    (file,) = written(table, PLAIN, [{"id": 1}])
+    assert record.commit([file], {0: 0}, {0: 1})
+    assert told("clean", a_file(tmp_path))["removed"] == []
 
 
 def test_a_topic_that_was_widened_does_not_spoil_its_table(spark, tmp_path, log):
@@ -242,7 +245,7 @@ def test_data_files_are_found_whatever_the_tables_path_has_in_it(tmp_path, name)
     path = str(tmp_path / name)
     rows = pa.table({"number": [1, 2], "place": ["x y", "z"]})
     write_deltalake(path, rows, partition_by=["place"])
-    found = data_paths(DeltaTable(path))
+    found = data_paths(at(path), DeltaTable(path))
     assert len(found) == 2
     assert all(Path(one).is_file() for one in found)
 

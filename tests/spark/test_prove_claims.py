@@ -9,9 +9,11 @@ from deltalake import DeltaTable, write_deltalake
 from tests.cli.commands import headrace_here
 from tests.spark.conftest import rows
 from tests.spark.test_prove import prove
+from tests.spark.writings import a_writing
 
-from headrace.spark.prove.prove import OFFSET, PARTITION, files_of
-from headrace.spark.tables.table_record import DataFile, LogSource, create, look
+from headrace.spark.prove.prove import OFFSET, PARTITION
+from headrace.spark.tables.data_files import data_paths
+from headrace.spark.tables.table_record import DataFile, LogSource, at, create, look
 from headrace.spark.worker.files import writer
 
 NAN = float("nan")
@@ -37,7 +39,7 @@ def bring(tmp_path, topic, fields=None, lineage=LINEAGE):
 
 def files_with(tmp_path, made):
     """Write rows as a task of a pipeline does."""
-    write = writer(str(tmp_path / "table"), made.schema.serialize().to_pybytes())
+    write = writer(a_writing(tmp_path / "table", made.schema))
     return [
         DataFile(row["path"], row["size"], row["row_count"], row["stats"])
         for answer in write(iter(made.to_batches()))
@@ -161,7 +163,9 @@ def test_nested_values_are_compared_whatever_may_be_null_inside(tmp_path, log):
 def test_a_missing_data_file_is_named(tmp_path, topic, shape):
     topic.append(rows(0, 5), partition=0)
     bring(tmp_path, topic)
-    (path,) = map(Path, files_of(DeltaTable(str(tmp_path / "table"))))
+    (path,) = map(
+        Path, data_paths(at(str(tmp_path / "table")), DeltaTable(str(tmp_path / "table")))
+    )
     path.unlink()
     done = said(tmp_path, *shape)
     assert done.code == 6

@@ -4,13 +4,14 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from tests.spark.test_features import commit_of_others
+from tests.spark.writings import a_writing
 
 from headrace.spark.tables import commit_races
 from headrace.spark.tables.commit_races import TRIES_MAX, committed
 from headrace.spark.tables.compaction import compact
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.restore_check import refuse_restored
 from headrace.spark.tables.table_errors import TableRestored
-from headrace.spark.tables.table_files import orphans_of
 from headrace.spark.tables.table_record import (
     DataFile,
     LogSource,
@@ -26,7 +27,7 @@ SOURCE = LogSource("p", "shop/orders", 1, "log")
 
 
 def a_file(table, number):
-    return DataFile(*write_file(table, SCHEMA, [pa.table({"id": [number]})]))
+    return DataFile(*write_file(a_writing(table, SCHEMA), [pa.table({"id": [number]})]))
 
 
 def check(record):
@@ -70,13 +71,13 @@ def test_appends_of_others_are_let_in_and_the_same_files_come_behind(table, time
     assert (record.number, record.ends) == (2, {0: 2})
     assert record.version == record.table.version() == times + 2
     assert ids(table) == [-1] * times + [0, 1]
-    assert orphans_of(str(table), 0) == []
+    assert orphans_of(str(table)) == []
 
 
 def test_it_is_given_up_after_so_many(table):
     assert race(table, lambda: append_foreign(table), TRIES_MAX) == (False, TRIES_MAX)
     assert ids(table) == [-1] * TRIES_MAX + [0]
-    assert len(orphans_of(str(table), 0)) == 1
+    assert len(orphans_of(str(table))) == 1
 
 
 def test_the_pause_is_before_the_look_so_that_others_gain_nothing_by_it(table, monkeypatch):
@@ -117,7 +118,7 @@ def reset_behind_it(table):
 def test_what_moved_the_record_or_the_table_ends_it_at_once(table, meddle):
     assert race(table, lambda: meddle(table)) == (False, 1)
     assert ids(table) == ([0, 1] if meddle is another_driver else [0])
-    assert len(orphans_of(str(table), 0)) == 1
+    assert len(orphans_of(str(table))) == 1
 
 
 def test_a_driver_that_only_looks_whether_others_commit_brings_rows_twice(table, monkeypatch):
@@ -167,7 +168,7 @@ class TestCompaction:
     def test_it_is_made_again_beside_appends_of_others(self, small, monkeypatch):
         assert self.meddled(small, monkeypatch, lambda: append_foreign(small)) == (4, 2)
         assert ids(small) == [-1, 0, 1, 2, 3]
-        assert orphans_of(str(small), 0) == []
+        assert orphans_of(str(small)) == []
 
     def test_a_file_that_others_took_away_does_not_come_back_by_it(self, small, monkeypatch):
         def delete():
@@ -175,4 +176,4 @@ class TestCompaction:
 
         assert self.meddled(small, monkeypatch, delete) == (None, 1)
         assert ids(small) == [0, 1, 3]
-        assert len(orphans_of(str(small), 0)) == 1
+        assert len(orphans_of(str(small))) == 1

@@ -7,12 +7,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, TableFeatures
+from tests.spark.writings import a_writing
 
 from headrace.spark.tables import table_features
 from headrace.spark.tables.compaction import TableSpoilt, compact
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.table_columns import new_columns
 from headrace.spark.tables.table_errors import CommitRefused, TableForeign
-from headrace.spark.tables.table_files import orphans_of
 from headrace.spark.tables.table_record import DataFile, LogSource, TablePlace, create, look
 from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import write_file
@@ -22,7 +23,7 @@ SOURCE = LogSource("p", "shop/orders", 1, "log")
 
 
 def a_file(table, number=0):
-    return DataFile(*write_file(table, SCHEMA, [pa.table({"id": [number]})]))
+    return DataFile(*write_file(a_writing(table, SCHEMA), [pa.table({"id": [number]})]))
 
 
 def test_files_of_other_writers_are_never_orphans(tmp_path):
@@ -38,7 +39,7 @@ def test_files_of_other_writers_are_never_orphans(tmp_path):
     ]
     for name in others:
         (table / name).write_bytes(b"of somebody else")
-    assert [path.name for path in orphans_of(str(table), 0)] == [ours.path]
+    assert [path.name for path in orphans_of(str(table))] == [ours.path]
 
 
 class TestCreate:
@@ -130,7 +131,7 @@ class TestCompact:
         with pytest.raises(TableSpoilt) as caught:
             compact(look(str(tmp_path), SOURCE), 2**20, 4)
         assert str(caught.value).startswith(f"{tmp_path / files[2].path} is missing")
-        assert orphans_of(str(tmp_path), 0) == []
+        assert orphans_of(str(tmp_path)) == []
 
     def test_one_that_another_has_replaced_is_a_lost_race(self, tmp_path, files):
         old = look(str(tmp_path), SOURCE)

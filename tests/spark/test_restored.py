@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
+from tests.spark.writings import a_writing
 
 import headrace
 from headrace.errors import CorruptFile, ReadFailed
@@ -42,7 +43,7 @@ def table(tmp_path):
 
 
 def a_file(path, number):
-    return DataFile(*write_file(Path(path), SCHEMA, [pa.table({"id": [number]})]))
+    return DataFile(*write_file(a_writing(path, SCHEMA), [pa.table({"id": [number]})]))
 
 
 def bring(path):

@@ -18,11 +18,11 @@ from tests.spark.test_prove import prove
 from tests.spark.windows import NAME, SCHEMA, counted, events, minutes_of, whole
 
 import headrace
-from headrace.errors import BadName, BadRequest
+from headrace.errors import BadConfig, BadName, BadRequest
 from headrace.spark import table_writer
 from headrace.spark.sink import table_sink
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.table_errors import TableForeign
-from headrace.spark.tables.table_files import orphans_of
 
 ANEW = "start over with a new table and a new checkpointLocation"
 
@@ -84,7 +84,7 @@ def test_a_driver_that_is_killed_leaves_nothing_twice(spark, tmp_path, node, bat
         table = tmp_path / "table"
         assert not (tmp_path / "checkpoint" / "commits" / str(batch)).exists()
         assert minutes_of(table) == whole(4 if (batch, step) == (1, "after commit") else 0)
-        assert bool(orphans_of(str(table), 0)) == (step == "after files")
+        assert bool(orphans_of(str(table))) == (step == "after files")
         append = table_writer(table, name=NAME)
         for end in (5, 8):  # what is late is dropped, as it would have been
             counted(spark, {"address": node.address}, tmp_path, append)
@@ -265,7 +265,7 @@ def test_two_drivers_of_one_query_add_a_batch_once(spark, tmp_path, topic, monke
     copy(spark, tmp_path, each)
     assert len(frames) == 2
     assert ids(tmp_path) == list(range(10))
-    assert len(orphans_of(str(tmp_path / "table"), 0)) == 1
+    assert len(orphans_of(str(tmp_path / "table"))) == 1
 
 
 def test_small_files_are_put_together(spark, tmp_path, topic):
@@ -379,8 +379,8 @@ def test_a_ledger_is_compared_with_the_log_though_nothing_is_claimed_of_the_tabl
 def test_what_cannot_be_is_told_at_once(spark, tmp_path):
     with pytest.raises(BadName, match="'a b' is not a valid name for a query"):
         table_writer(tmp_path / "table", name="a b")
-    with pytest.raises(BadRequest, match="s3://somewhere/table is not a local path"):
-        table_writer("s3://somewhere/table", name="copy")
+    with pytest.raises(BadConfig, match="hdfs:// is not supported"):
+        table_writer("hdfs://somewhere/table", name="copy")
     with pytest.raises(BadRequest, match="these rows do not belong to a streaming query"):
         table_writer(tmp_path / "table", name="copy")(spark.range(3), 0)
     assert not (tmp_path / "table").exists()

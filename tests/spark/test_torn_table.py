@@ -6,7 +6,7 @@ from tests.cli.commands import headrace_here
 
 from headrace.errors import CorruptFile
 from headrace.spark.source.delta_scan import read_table
-from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.tables.table_record import LogSource, create, look, pipelines_of
 
 SOURCE = LogSource("orders", "shop/orders", 1, "log")
@@ -35,7 +35,7 @@ def test_a_torn_entry_is_named_with_the_next_step(table, version, size):
         lambda: look(str(table), SOURCE),
         lambda: pipelines_of(str(table)),
         lambda: read_table(None, str(table)),
-        lambda: orphans_of(str(table), 0),
+        lambda: orphans_of(str(table)),
     ):
         with pytest.raises(CorruptFile) as caught:
             act()

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pytest
 from tests.client.doors import RunningNode
 from tests.spark.conftest import SCHEMA, rows
+from tests.spark.writings import a_writing
 
 import headrace
 from headrace.errors import BadRequest, ConnectionLost, Recreated, Unauthorized, Unavailable
@@ -373,7 +374,7 @@ def test_collections_after_a_task_leave_out_what_came_with_imports(
         elif work == "stages":
             stage_all(a_target(topic, node.address), Deed("job", 1), [batch], 0)
         else:
-            list(writer(str(tmp_path), topic.schema.serialize().to_pybytes())(iter([batch])))
+            list(writer(a_writing(tmp_path, topic.schema))(iter([batch])))
 
     run()
     left_out = gc.get_freeze_count()

@@ -32,7 +32,7 @@ from headrace.spark.pipeline.pipeline import Pipeline
 from headrace.spark.sink.data_sink import CommitMessage, StreamWriter
 from headrace.spark.source.data_source import HeadraceSource
 from headrace.spark.tables import table_record
-from headrace.spark.tables.table_record import DataFile, Record, Removed, local_path
+from headrace.spark.tables.table_record import DataFile, Record, Removed
 from headrace.spark.worker.files import PREFIX
 from headrace.spark.worker.write import Deed
 from headrace_lab.harness.mutants import Mutant, Patch
@@ -74,10 +74,10 @@ def _commit_freshly(
 
 
 def _write_and_list(
-    self: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int]
+    self: Pipeline, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> list[DataFile]:
-    returned = {one.path: one for one in _write(self, starts, ends)}
-    root = Path(local_path(self.definition.table))
+    returned = {one.path: one for one in _write(self, record, starts, ends)}
+    root = Path(self.definition.table)
     known = {Path(uri).name for uri in DeltaTable(str(root)).file_uris()}
     return [
         returned.get(path.name)
@@ -96,14 +96,14 @@ def _choose_by_cursor(self: Pipeline, found: Record) -> tuple[dict[int, int], di
 
 
 def _tell_and_write(
-    self: Pipeline, starts: Mapping[int, int], ends: Mapping[int, int]
+    self: Pipeline, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
 ) -> list[DataFile]:
     self._tell(ends)
-    return _write(self, starts, ends)
+    return _write(self, record, starts, ends)
 
 
-def _look_at_metadata(path: str, source: table_record.LogSource) -> Record:
-    found = _look(path, source)
+def _look_at_metadata(where: table_record.Where, source: table_record.LogSource) -> Record:
+    found = _look(where, source)
     if "headrace" in found.table.history(1)[0]:
         return found
     return replace(found, number=0, count=0, ends={}, firsts={}, skips={})

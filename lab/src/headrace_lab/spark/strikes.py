@@ -10,7 +10,6 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from random import Random
 from typing import Final
 
@@ -18,7 +17,7 @@ import deltalake
 
 from headrace.cli.demo.child_process import Silent
 from headrace.model.results import PublishResult, StageResult
-from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.tables.leftovers import orphans_of, removable, remove
 from headrace.wire.messages import Message
 from headrace.wire.read_messages import Fetch
 from headrace.wire.write_messages import PublishRequest, StageRequest
@@ -78,9 +77,9 @@ def _at_step(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
             return pid, told
 
 
-def _orphans(scene: ChaosScene) -> set[Path]:
-    """Return the files that `headrace pipeline clean` would remove, if they were old."""
-    return set(orphans_of(str(scene.table), 0))
+def _orphans(scene: ChaosScene) -> set[str]:
+    """Return the files that no version of the table names."""
+    return {each.name for each in orphans_of(str(scene.table))}
 
 
 def _went_on(scene: ChaosScene) -> tuple[int, str]:
@@ -111,8 +110,10 @@ def _in_compaction(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
     scene.await_that("a compaction", lambda: scene.driver.testimony.all("compacted"))
     if not (is_landed and told and left <= _orphans(scene)):
         return pid * is_landed, ""
-    for path in left:
-        path.unlink()
+    record = scene.record()
+    remove(record, removable(record))
+    if left & _orphans(scene):
+        return pid, ""
     after = scene.driver.testimony.all("compacted")[0]["removed"]
     done = f"one file came for {removed}" if is_committed else "one file in no version"
     return pid, f"{done}; {told}, and put {after} files together"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from headrace.cli.pipelines.pipeline_reset import refuse_running, reset
+from headrace.cli.pipelines.pipeline_reset import reset
 from headrace.cli.pipelines.pipeline_status import status
 from headrace.cli.pipelines.pipeline_stop import stop
 from headrace.cli.terminal.location import File, load
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 Master = Annotated[str, typer.Option(help="Spark master URL.")]
 MINUTES_SHOWN = 3  # the least number of minutes that is shown as minutes
-ORPHAN_SECONDS = 3_600  # younger files may belong to a driver that is about to commit
 
 
 class PipelineChecked(JsonShape, frozen=True, kw_only=True):
@@ -145,9 +144,6 @@ def run(
 
 def clean(
     file: File,
-    age: Annotated[
-        int, typer.Option(min=0, help="Minimum age of the files, in seconds.")
-    ] = ORPHAN_SECONDS,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="List the files; remove nothing.")
     ] = False,
@@ -155,39 +151,36 @@ def clean(
 ) -> None:
     """Remove data files that no version of the table references: leftovers of killed runs.
 
-    Refused while the pipeline runs, since it may be about to commit them.
+    Safe while the pipeline runs: first a commit without rows makes sure that the files can
+    never enter the table. A running driver may lose a round and repeats it.
 
     Examples:
 
         headrace pipeline clean orders.toml --dry-run
 
-        headrace pipeline clean orders.toml --age 86400
+        headrace pipeline clean orders.toml
     """
-    from headrace.spark.tables.table_files import orphans_of
+    from headrace.spark.source_options import parse
+    from headrace.spark.tables.leftovers import orphans_of, removable, remove
+    from headrace.spark.tables.table_record import LogSource, look
+    from headrace.spark.topic_source import TopicSource
 
     definition = load(file)
-    if not dry_run:
-        _refuse_running(definition)
-    found = orphans_of(definition.table, age)
-    size = sum(path.stat().st_size for path in found)
-    if not dry_run:
-        for path in found:
-            path.unlink(missing_ok=True)
-    names = [path.name for path in found]
+    if dry_run:
+        found = orphans_of(definition.location, definition.name)
+    else:
+        with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
+            source = LogSource.reading(definition.name, topic_source.topic)
+        record = look(definition.location, source)
+        found = removable(record)
+        remove(record, found)
+    size, names = sum(each.size for each in found), [each.name for each in found]
     if as_json:
         print_json(PipelineCleaned(name=definition.name, removed=names, size=size))
         return
     for name in names:
         typer.echo(name)
     say(f"{'would remove' if dry_run else 'removed'} {len(names)} files, {size:,} bytes")
-
-
-def _refuse_running(definition: "Definition") -> None:
-    from headrace.spark.source_options import parse
-    from headrace.spark.topic_source import TopicSource
-
-    with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
-        refuse_running(topic_source.log, definition.name, topic_source.topic.name)
 
 
 def _look_up(definition: "Definition") -> None:

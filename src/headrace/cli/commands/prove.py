@@ -1,6 +1,9 @@
 """`headrace prove`: compare a table with its log, row by row."""
 
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,22 +11,23 @@ import typer
 
 import headrace
 from headrace.cli.terminal.exits import Exit, NotFound
-from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
+from headrace.cli.terminal.location import (
+    TIMEOUT,
+    Address,
+    Data,
+    StoreSettings,
+    Timeout,
+    location_at,
+    opened,
+)
 from headrace.cli.terminal.output import Json, JsonShape, print_json, say, words
 from headrace.errors import BadRequest
 from headrace.model.namespace import parse_topic
 
 if TYPE_CHECKING:
     from headrace.spark.prove.prove import Proof
+    from headrace.spark.stores.location import Location
     from headrace.spark.tables.table_record import LogSource, Record
-
-import json
-from collections.abc import Iterable
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from headrace.spark.tables.table_record import Record
-
 
 Line = tuple[int, int, int]  # partition, start and end of one append
 
@@ -124,7 +128,9 @@ def register(app: typer.Typer) -> None:
 
 def prove(
     topic: Annotated[str, typer.Argument(help="The topic that the table was filled from.")],
-    table: Annotated[Path, typer.Option(help="The Delta table.", exists=True)],
+    table: Annotated[
+        str, typer.Option(help="The Delta table: a path, or a URL such as s3://bucket/orders.")
+    ],
     pipeline: Annotated[
         str | None, typer.Option(help="The pipeline, if several write to the table.")
     ] = None,
@@ -145,6 +151,7 @@ def prove(
             "--own-only", help="Judge only the pipeline's own rows, and allow foreign ones."
         ),
     ] = False,
+    store: StoreSettings = None,
     data: Data = None,
     address: Address = None,
     timeout: Timeout = TIMEOUT,
@@ -164,19 +171,16 @@ def prove(
         headrace prove shop/orders --table ./tables/orders --data ./data --ledger orders.ledger
 
         headrace prove shop/orders --table ./tables/orders --recompute orders.toml
-    """
-    from headrace.spark.tables.table_record import LogSource, look
 
+        headrace prove shop/orders --table s3://lake/orders --store region=eu-central-1
+    """
+    location = location_at(table, store)
     with opened(data, address, timeout) as log:
         found = log.topic(topic)
-        source = LogSource.reading(_pipeline(table, pipeline), found)
+        source = _source(location, pipeline, found)
         lines = list(lines_of(ledger or [], found))
-        query, proof = _of_query(table, source)
-        not_brought = 0
-        if proof is None:
-            record = look(str(table.absolute()), source)
-            proof = _compared(found, record, recompute, own_only=own_only)
-            not_brought = waiting(lines, found, record)
+        compare = partial(_compared, recompute=recompute, own_only=own_only)
+        query, proof, not_brought = _judged(found, source, location, lines, compare)
         missed = _Missed(lost(lines, found), not_brought)
     acknowledged = sum(end - start for _, start, end in lines) if ledger else None
     answer = _answer(proof, found.name, table, acknowledged, missed)
@@ -184,20 +188,30 @@ def prove(
     raise typer.Exit(_exit(proof, missed))
 
 
-def _of_query(table: Path, source: "LogSource") -> "tuple[str, Proof | None]":
-    """Return the streaming query that fills the table, if any: nothing can be proven then."""
-    from headrace.spark.prove.prove import Grade, Proof
-    from headrace.spark.tables.table_record import QUERY, own_table
+def _judged(
+    topic: "headrace.Topic",
+    source: "LogSource",
+    table: "Location",
+    lines: list[Line],
+    compare: "Callable[[headrace.Topic, Record], Proof]",
+) -> "tuple[str, Proof, int]":
+    """Return the query that fills the table, if any, the proof, and rows that are waiting.
 
-    found = own_table(str(table.absolute()), source)
+    Nothing can be proven for a query.
+    """
+    from headrace.spark.prove.prove import Grade, Proof
+    from headrace.spark.tables.table_record import QUERY, look, own_table
+
+    found = own_table(table, source)
     told: str = found.metadata().configuration[source.mark]
-    if not told.startswith(QUERY):
-        return "", None
-    return told, Proof(Grade.NOT_PROVABLE, found.version())
+    if told.startswith(QUERY):
+        return told, Proof(Grade.NOT_PROVABLE, found.version()), 0
+    record = look(table, source)
+    return "", compare(topic, record), waiting(lines, topic, record)
 
 
 def _compared(
-    topic: "headrace.Topic", record: "Record", recompute: Path | None, *, own_only: bool
+    topic: "headrace.Topic", record: "Record", *, recompute: Path | None, own_only: bool
 ) -> "Proof":
     from headrace.spark.prove.prove import prove as compare
 
@@ -245,18 +259,24 @@ def _exit(proof: "Proof", missed: _Missed) -> Exit:
     return Exit.OK if proof.holds and not missed.waiting else Exit.NOT_SHOWN
 
 
-def _pipeline(table: Path, given: str | None) -> str:
+def _source(table: "Location", pipeline: str | None, topic: "headrace.Topic") -> "LogSource":
+    from headrace.spark.tables.table_record import LogSource
+
+    return LogSource.reading(_pipeline(table, pipeline), topic)
+
+
+def _pipeline(table: "Location", given: str | None) -> str:
     from headrace.spark.tables.table_record import pipelines_of
 
     if given is not None:
         return given
-    found = pipelines_of(str(table.absolute()))
+    found = pipelines_of(table)
     if len(found) == 1:
         return found[0]
     if not found:
-        raise NotFound(f"no Headrace pipeline wrote the table at {table}")
+        raise NotFound(f"no Headrace pipeline wrote the table at {table.url}")
     raise BadRequest(
-        f"several pipelines write to the table at {table}: {', '.join(found)}",
+        f"several pipelines write to the table at {table.url}: {', '.join(found)}",
         hint="Choose one with --pipeline",
     )
 
@@ -264,7 +284,7 @@ def _pipeline(table: Path, given: str | None) -> str:
 def _answer(
     proof: "Proof",
     topic: str,
-    table: Path,
+    table: str,
     acknowledged: int | None,
     missed: _Missed,
 ) -> ProofAnswer:
@@ -272,7 +292,7 @@ def _answer(
         holds=proof.holds and not missed.lost and not missed.waiting,
         grade=str(proof.grade),
         topic=topic,
-        table=str(table),
+        table=table,
         version=proof.version,
         acknowledged=acknowledged,
         in_log=proof.in_log,

@@ -95,9 +95,9 @@ class Game:
     def _kill_driver(self, driver: DemoDriver) -> DemoDriver:
         pid = driver.pid
         driver.kill()
-        from headrace.spark.tables.table_files import orphans_of  # which needs Spark
+        from headrace.spark.tables.leftovers import orphans_of  # which needs Spark
 
-        left = len(orphans_of(str(self._table), 0))
+        left = len(orphans_of(str(self._table)))
         self._transcript.killed_driver(pid, "at an arbitrary point")
         following = DemoDriver(self._file)
         self._is_told = False

@@ -24,8 +24,10 @@ from headrace.cli.demo.pipeline_process import (
 from headrace.cli.demo.steps import DemoStage
 from headrace.cli.demo.transcript import Transcript
 from headrace.cli.demo.wrong_tables import lie_about_log, lies, proof_of
-from headrace.spark.prove.prove import MismatchKind, files_of
-from headrace.spark.tables.table_files import orphans_of
+from headrace.spark.prove.prove import MismatchKind
+from headrace.spark.tables.data_files import data_paths
+from headrace.spark.tables.leftovers import orphans_of
+from headrace.spark.tables.table_record import at
 
 PAUSE_S = 0.1  # between a producer's batches: leaves CPU time to Spark
 ROUNDS = 3  # of the table, in each part
@@ -92,7 +94,7 @@ def _kill_driver(transcript: Transcript, driver: DemoDriver, table: Path) -> Non
     driver.say("die")
     _attend(transcript, driver, "its end", lambda found: "dying" in found.events)
     driver.wait()
-    left = orphans_of(str(table), 0)
+    left = orphans_of(str(table))
     transcript.killed_driver(driver.pid, "between its files and their commit")
     transcript.check(
         "a driver died between files and commit",
@@ -183,7 +185,7 @@ def _rows(table: Path, names: list[str]) -> pa.Table:
 
     Reading through deltalake leaves threads that abort the process if it exits soon after.
     """
-    files = files_of(deltalake.DeltaTable(str(table)))
+    files = data_paths(at(str(table)), deltalake.DeltaTable(str(table)))
     return pa.concat_tables([pq.read_table(file, columns=names) for file in files])
 
 

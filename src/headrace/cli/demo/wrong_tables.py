@@ -15,8 +15,9 @@ import headrace
 from headrace.cli.demo.pipeline_process import NAME
 from headrace.doctor.examine import examine
 from headrace.errors import CorruptFile
-from headrace.spark.prove.prove import MismatchKind, Proof, files_of, prove
-from headrace.spark.tables.table_record import LogSource, look
+from headrace.spark.prove.prove import MismatchKind, Proof, prove
+from headrace.spark.tables.data_files import data_paths
+from headrace.spark.tables.table_record import LogSource, at, look
 from headrace.spark.worker.files import PREFIX
 
 
@@ -39,7 +40,7 @@ def lies(topic: "headrace.Topic", table: Path) -> list[tuple[str, str | None]]:
             rows = act(copy)
             found.append((lie, _said(proof_of(topic, copy), kind, rows)))
     with _copied(table) as copy:
-        files = map(Path, files_of(deltalake.DeltaTable(str(copy))))
+        files = _files(copy)
         flipped = _flip(max(files, key=lambda one: one.stat().st_size))
         found.append(("a bit of a data file is flipped", _named(topic, copy, flipped)))
     return found
@@ -76,10 +77,14 @@ def _delete(table: Path) -> int:
     return 1
 
 
+def _files(table: Path) -> list[Path]:
+    return [Path(each) for each in data_paths(at(str(table)), deltalake.DeltaTable(str(table)))]
+
+
 def _copy_in(table: Path) -> int:
     """Commit a copy of a data file as a new version; return its row count."""
     found = deltalake.DeltaTable(str(table))
-    file = Path(files_of(found)[0])
+    file = _files(table)[0]
     copy = file.with_name(f"{PREFIX}{secrets.token_hex(16)}.parquet")
     shutil.copyfile(file, copy)
     rows = int(pq.read_metadata(copy).num_rows)

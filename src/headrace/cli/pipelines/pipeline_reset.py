@@ -94,7 +94,7 @@ def reset(
     with closing(TopicSource(parse(definition.options), "30s")) as topic_source:
         refuse_running(topic_source.log, definition.name, topic_source.topic.name)
         source = LogSource.reading(definition.name, topic_source.topic)
-        record, bounds = look(definition.table, source), topic_source.bounds()
+        record, bounds = look(definition.location, source), topic_source.bounds()
         before = {n: record.start_of(n, each.first) for n, each in bounds.items()}
         places = _places(definition, topic_source, to, before, truncate=truncate)
         plan = planned(record, bounds, places, truncate=truncate)

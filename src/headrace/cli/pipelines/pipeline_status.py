@@ -171,7 +171,7 @@ def _status(definition: "Definition") -> PipelineStatus:
     try:
         topic = topic_source.topic
         key = (definition.name, topic.name)
-        record = look(definition.table, LogSource.reading(definition.name, topic))
+        record = look(definition.location, LogSource.reading(definition.name, topic))
         bounds = topic_source.bounds()
         own_lags = lags_of(topic, group_of(definition.name))
         lags = {key: own_lags[0]} if own_lags else {}

@@ -25,6 +25,7 @@ from headrace.node.identity import NAME as IDENTITY_NAME
 
 if TYPE_CHECKING:
     from headrace.spark.pipeline.definition import Definition
+    from headrace.spark.stores.location import Location
 
 from tempfile import TemporaryDirectory
 
@@ -45,6 +46,24 @@ def empty_place(asked: Path | None, option: str, what: str) -> Iterator[Path]:
         yield asked.resolve()
     except OSError as error:
         raise StorageFailed(str(asked or Path.cwd()), what, error) from error
+
+
+StoreSettings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--store",
+        metavar="KEY=VALUE",
+        help="A setting of the table's object store, such as its endpoint; may be repeated.",
+    ),
+]
+
+
+def location_at(table: str, settings: list[str] | None) -> "Location":
+    """Return where a table is, from a path or URL and settings of its store."""
+    from headrace.spark.stores.location import location_of
+
+    given = dict(each.partition("=")[::2] for each in settings or ())
+    return location_of(table, given)
 
 
 File = Annotated[Path, typer.Argument(help="The pipeline's TOML file.", dir_okay=False)]

@@ -11,11 +11,16 @@ batch_size = "1GiB"
 min_partitions = 0                   # at least so many tasks a round; 0 for one per core
 interval = "1s"                      # between polls for new rows
 file_size = "128MiB"                 # small files are compacted up to it; "0" disables that
+
+[store]                              # of a table on an object store, such as s3://bucket/orders
+endpoint = "https://minio:9000"      # of an S3 that is not Amazon's
+region = "eu-central-1"              # and path_style, allow_http, profile, timeout
 """
 
 import re
 import tomllib
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Final
@@ -24,22 +29,29 @@ from headrace.errors import BadConfig
 from headrace.model.namespace import NAME_SIZE_MAX, is_name
 from headrace.model.units import parse_duration, parse_size
 from headrace.spark.pipeline.driver_reports import group_of
+from headrace.spark.stores.location import Location, location_of
 
 SOURCE: Final = "source"  # the name of the rows in SQL
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]+):/+(.*)")  # scheme, and the rest
-_PATHS: Final = ("table", "path", "transform", "token_file")
+_PATHS: Final = ("path", "transform", "token_file")
 
 _KINDS: Final[dict[str, type]] = {
     "lineage": bool,
     "batch_rows": int,
     "min_partitions": int,
+    "store": dict,
 }  # others are strings
 _LEAST: Final = {
     "batch_size": "64KiB",  # a smaller commit is mostly overhead
     "interval": "100ms",  # a poll of node and table takes about as long
     "file_size": "0",
 }
-_SAID: Final[dict[type, str]] = {bool: "true or false", int: "an integer", str: "a string"}
+_SAID: Final[dict[type, str]] = {
+    bool: "true or false",
+    int: "an integer",
+    str: "a string",
+    dict: "a table of settings",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +72,12 @@ class Definition:
     interval: str = "1s"
     file_size: str = "128MiB"
     token_file: str = ""
+    store: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def location(self) -> Location:
+        """Where the table is."""
+        return location_of(self.table, self.store)
 
     @property
     def size_max(self) -> int:
@@ -117,9 +135,22 @@ def define(found: dict[str, Any], root: Path, source: str = "") -> Definition:
         if not found.get(key):
             raise BadConfig(key, "is required", source=source, hint=f'Add {key} = "…"')
     _refuse_urls(found, source)
-    made = Definition(**_rooted(found, root))
+    rooted = {**_rooted(found, root), "table": _table(found, root, source)}
+    made = Definition(**rooted)
     _check(made, source)
     return made
+
+
+def _table(found: dict[str, Any], root: Path, source: str) -> str:
+    """Return the table's URL or absolute path. Raises BadConfig if it is neither."""
+    given = found["table"]
+    text = given if _URL.fullmatch(given) else str(root / given)
+    try:
+        return location_of(text, found.get("store")).url
+    except BadConfig as error:
+        key = "table" if error.key == "location" else f"store.{error.key}"
+        flaw = Exception.__str__(error).removeprefix(f"{error.key}: ")
+        raise BadConfig(key, flaw, source=source, hint=error.hint) from None
 
 
 def refuse_missing(definition: Definition) -> None:

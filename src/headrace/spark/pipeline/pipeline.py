@@ -163,7 +163,7 @@ class Pipeline:
         starts, ends = found
         self.on_step("before files")
         try:
-            files = self._write(starts, ends)
+            files = self._write(record, starts, ends)
         except SchemaChanged:  # since the look: the next round widens the table first
             self.lost += 1
             return None
@@ -215,7 +215,7 @@ class Pipeline:
         self.unlooked, file_size = 0, self.definition.file_size_max
         if not file_size:
             return 0
-        record = look(self.definition.table, self.source)
+        record = look(self.definition.location, self.source)
         refuse_restored(record)
         found = compact(record, file_size, files_min) or 0
         self.compacted += found
@@ -273,8 +273,8 @@ class Pipeline:
     def check(self) -> pa.Schema:
         """Return the columns of the table. Raises what would fail a run; changes nothing."""
         schema = self.schema()
-        if is_made(self.definition.table):
-            record = look(self.definition.table, self.source)
+        if is_made(self.definition.location):
+            record = look(self.definition.location, self.source)
             refuse_unkept(record.table, record.path)
             refuse_restored(record)
             new_columns(record.table, schema)
@@ -296,9 +296,9 @@ class Pipeline:
 
     def _record(self) -> Record | None:
         """Read the table's record. None: there is no table yet."""
-        if not is_made(self.definition.table):
+        if not is_made(self.definition.location):
             return None
-        return self._checked(look(self.definition.table, self.source))
+        return self._checked(look(self.definition.location, self.source))
 
     def _fitting(self, record: Record | None) -> Record | None:
         """Return the table's record, widening the table if needed. None: lost that race."""
@@ -316,7 +316,7 @@ class Pipeline:
 
     def _made(self, columns: pa.Schema) -> Record:
         """Create the table or read the existing one, and check that it was not restored."""
-        return self._checked(create(self.definition.table, self.source, columns))
+        return self._checked(create(self.definition.location, self.source, columns))
 
     def _checked(self, record: Record) -> Record:
         refuse_unkept(record.table, record.path)
@@ -362,7 +362,9 @@ class Pipeline:
         )
         return starts, ends
 
-    def _copy(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
+    def _copy(
+        self, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> list[DataFile]:
         """Have tasks copy the rows into files, each in the worker that reads them."""
         try:
             self.topic_source.topic.refresh()
@@ -381,7 +383,7 @@ class Pipeline:
             spans = self.topic_source.spans(ranges, exact, version, count)
         except RowsLost as error:
             raise TableBehind(Exception.__str__(error), hint=_SKIP) from error
-        return copy_files(self.spark, spans, schema, self.definition.table)
+        return copy_files(self.spark, spans, record.writing(schema))
 
     def _task_count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
         """Return the least number of tasks: one for each core, if there are rows enough."""
@@ -397,21 +399,24 @@ class Pipeline:
                 hint="Repeat the round: nothing was written",
             )
 
-    def _write(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> list[DataFile]:
+    def _write(
+        self, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
+    ) -> list[DataFile]:
         rows = sum(ends[number] - start for number, start in starts.items())
         name, topic = self.definition.name, self.topic_source.topic.name
         with described(self.spark, f"headrace pipeline {name}: {rows:,} rows of {topic}"):
-            return self._copy(starts, ends) if self.is_copy else self._transformed(starts, ends)
+            write = self._copy if self.is_copy else self._transformed
+            return write(record, starts, ends)
 
     def _transformed(
-        self, starts: Mapping[int, int], ends: Mapping[int, int]
+        self, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
     ) -> list[DataFile]:
         """Have Spark transform the rows, and tasks write what comes out."""
         frame = self.rows(starts, ends)
         schema = self._columns(frame)
         self._refuse_change(schema)
         try:
-            return write_files(frame, schema, self.definition.table)
+            return write_files(frame, record.writing(schema))
         except RoundFailed as error:
             if not error.is_of_rows:
                 raise

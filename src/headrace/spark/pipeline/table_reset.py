@@ -13,19 +13,18 @@ restored to an older version lacks rows that it records: only a truncation helps
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from urllib.parse import unquote
 
-import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
 import headrace
 from headrace.errors import BadRequest
 from headrace.spark.prove.prove import OFFSET, PARTITION
+from headrace.spark.tables.data_files import live_files, rows_of
 from headrace.spark.tables.restore_check import refuse_restored, restore_of
 from headrace.spark.tables.table_features import refuse_removal, refuse_unkept
-from headrace.spark.tables.table_record import DataFile, Record, Removed, TablePlace, local_path
+from headrace.spark.tables.table_record import DataFile, Record, Removed, TablePlace
 from headrace.spark.worker.files import writer
 
 Places = Mapping[int, int]
@@ -139,17 +138,16 @@ def _truncated(record: Record, before: Places, places: Places, firsts: Places) -
 
 def _files(record: Record, own: pc.Expression | None) -> Iterator[tuple[str, int, int, int]]:
     """Yield each file of the table: path, size, rows of ours, rows of other writers."""
-    for each in pa.table(record.table.get_add_actions(flatten=True)).to_pylist():
-        rows = _rows(record, each["path"])
+    for each in live_files(record.table):
+        rows = _rows(record, each.path)
         row_count = rows.count_rows()
         own_count = row_count if own is None else rows.count_rows(filter=own)
-        yield each["path"], each["size_bytes"], own_count, row_count - own_count
+        yield each.path, each.size, own_count, row_count - own_count
 
 
 def _own(record: Record, *, is_restored: bool) -> pc.Expression | None:
     """Return a filter for the pipeline's rows; None without lineage: then all count as its."""
-    schema = pa.schema(record.table.schema().to_arrow())
-    if not {PARTITION, OFFSET} <= set(schema.names):
+    if not {PARTITION, OFFSET} <= set(record.columns.names):
         return None
     placed = pc.field(PARTITION).is_valid() & pc.field(OFFSET).is_valid()
     if is_restored:
@@ -162,18 +160,14 @@ def _own(record: Record, *, is_restored: bool) -> pc.Expression | None:
     return found & placed
 
 
-def _rows(record: Record, path: str) -> Any:  # noqa: ANN401 - a dataset, untyped there
-    root = Path(local_path(record.table.table_uri))
-    schema = pa.schema(record.table.schema().to_arrow())
-    return ds.dataset([str(root / path)], schema=schema, format="parquet")
+def _rows(record: Record, path: str) -> ds.Dataset:
+    return rows_of(record.location, record.table, [unquote(path)])
 
 
 def _rest(record: Record, plan: ResetPlan) -> Iterator[DataFile]:
     """Rewrite other writers' rows of the removed files, and yield the new files."""
     own = _own(record, is_restored=plan.is_restored)
-    root = local_path(record.table.table_uri)
-    schema = pa.schema(record.table.schema().to_arrow())
-    write = writer(root, schema.serialize().to_pybytes())
+    write = writer(record.writing(record.columns))
     for path in plan.mixed:
         assert own is not None
         others = ~own | pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()

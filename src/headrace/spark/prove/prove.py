@@ -24,12 +24,17 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-import pyarrow.parquet as pq
-from deltalake import DeltaTable
 
 import headrace
 from headrace.errors import CorruptFile
-from headrace.spark.tables.table_record import Record, data_paths, local_path
+from headrace.spark.stores.location import Location
+from headrace.spark.tables.data_files import (
+    damaged_file,
+    live_files,
+    refuse_missing,
+    rows_of,
+)
+from headrace.spark.tables.table_record import Record
 
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
@@ -142,7 +147,7 @@ def prove(
     With `own_only` only the pipeline's rows are checked: other writers may add rows.
     """
     table = record.table
-    rows = _TableRows.of(table)
+    rows = _TableRows.of(record)
     version = table.version()
     has_places = {PARTITION, OFFSET} <= set(rows.schema.names)
     proof = Proof(Grade.NOT_PROVABLE, version)
@@ -234,40 +239,21 @@ def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
     )
 
 
-def files_of(table: DeltaTable) -> list[str]:
-    """Return the paths of the table's data files. Raises CorruptFile if one is missing."""
-    paths = data_paths(table)
-    for path in paths:
-        if not Path(path).is_file():
-            raise CorruptFile("a data file that the table lists is missing", path=path)
-    return paths
-
-
-def damaged_file(paths: Sequence[str]) -> CorruptFile | None:
-    """Return the error of the first damaged file, if any."""
-    for path in paths:
-        try:
-            pq.read_table(path, page_checksum_verification=True)
-        except (OSError, pa.ArrowException) as error:
-            flaw = str(error).splitlines()[0]
-            return CorruptFile(f"a data file of the table cannot be read: {flaw}", path=path)
-    return None
-
-
 @dataclass(frozen=True, slots=True)
 class _TableRows:
-    root: str
+    location: Location
+    names: Sequence[str]
     data: ds.Dataset
     schema: pa.Schema
 
     @classmethod
-    def of(cls, table: DeltaTable) -> "_TableRows":
-        root = local_path(table.table_uri)
-        paths = files_of(table)
-        schema = pa.schema(table.schema().to_arrow())
-        checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-        how = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-        return cls(root, ds.dataset(paths, schema=schema, format=how), schema)
+    def of(cls, record: Record) -> "_TableRows":
+        """Raises CorruptFile if a file that the table lists is missing."""
+        found = live_files(record.table)
+        refuse_missing(record.location, found)
+        names = [one.name for one in found]
+        data = rows_of(record.location, record.table, names)
+        return cls(record.location, names, data, record.columns)
 
     def between(self, partition: int, start: int, end: int, columns: Sequence[str]) -> pa.Table:
         """Return the rows of a range of offsets, sorted, from all files."""
@@ -290,8 +276,9 @@ class _TableRows:
             raise self._damage(error) from error
 
     def _damage(self, error: Exception) -> CorruptFile:
-        unknown = CorruptFile(f"the table cannot be read: {error}", path=self.root)
-        return damaged_file(self.data.files) or unknown
+        text = f"the table cannot be read: {error}"
+        unknown = CorruptFile(text, path=self.location.url)
+        return damaged_file(self.location, self.names) or unknown
 
 
 def _compare(

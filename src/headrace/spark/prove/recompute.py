@@ -9,7 +9,7 @@ proves nothing; to tell it from a wrong table, it is run once more and compared 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import reduce
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
@@ -25,17 +25,14 @@ from headrace.spark.prove.prove import (
     MismatchKind,
     Proof,
     Ranges,
-    damaged_file,
-    files_of,
     measure,
 )
-from headrace.spark.source.delta_scan import columns_of
+from headrace.spark.source.delta_scan import scan
+from headrace.spark.tables.data_files import damaged_file, live_files, refuse_missing
 from headrace.spark.tables.table_record import Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-
-_CHECKED: Final = ("parquet.page.verify-checksum.enabled", "true")
 
 
 class RecomputeFailed(Unavailable):
@@ -48,7 +45,9 @@ def _damage_named(record: Record) -> Iterator[None]:
     try:
         yield
     except (PySparkException, Py4JJavaError) as error:
-        damaged = damaged_file(files_of(record.table))
+        files = live_files(record.table)
+        refuse_missing(record.location, files)
+        damaged = damaged_file(record.location, [one.name for one in files])
         if damaged is None:
             raise
         raise damaged from error
@@ -100,10 +99,8 @@ def _made(pipeline: Pipeline, ranges: Mapping[int, Ranges]) -> "DataFrame":
 
 def _table(pipeline: Pipeline, record: Record) -> "DataFrame":
     """Read the table by its file list and schema, not with the code that wrote it."""
-    schema = columns_of(record.table)
-    reader = pipeline.spark.read.schema(schema).option(*_CHECKED)
-    files = files_of(record.table)
-    return reader.parquet(*files) if files else pipeline.spark.createDataFrame([], schema)
+    refuse_missing(record.location, live_files(record.table))
+    return scan(pipeline.spark, record.location, record.table)
 
 
 def _compared(

@@ -3,82 +3,71 @@
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import pairwise
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from headrace.errors import BadRequest, CorruptFile, Unavailable, first_line
+from headrace.errors import BadRequest, Unavailable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
-# Protocol features that change how files are read. Tables of pipelines have none of them.
-_STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
-_MAPPING: Final = "delta.columnMapping.mode"  # applies in older protocols, too
-
-_LOG: Final = "_delta_log"
-_DIGITS: Final = 20  # of an entry's version, in its name
+    from headrace.spark.stores.location import Location
 
 # Everything in a Parquet file by which a scan may skip rows that a filter excludes.
 _SKIPPING: Final = ("stats", "dictionary", "columnindex", "bloom")
+_CHECKED: Final = {"parquet.page.verify-checksum.enabled": "true"}
 
 
-def read_table(spark: "SparkSession", path: str, version: int | None = None) -> "DataFrame":
-    """Return the rows of the Delta table at `path`, now or at `version`.
+def read_table(
+    spark: "SparkSession", path: "str | Location", version: int | None = None
+) -> "DataFrame":
+    """Return the rows of the Delta table at a path or URL, now or at `version`.
 
     The list of files is read once: a later vacuum of the table may remove them.
     """
     with deltalake_needed():
-        from deltalake import DeltaTable
-        from deltalake.exceptions import DeltaError
-
-        from headrace.spark.tables.table_record import data_paths
-    try:
-        table = DeltaTable(path, version=version)
-    except (DeltaError, OSError) as error:
-        if flawed := _flawed_entry(Path(path)):
-            raise flawed from error
-        what = "" if version is None else f" with version {version}"
-        text = f"there is no Delta table{what} at {path}"
-        raise BadRequest(f"{text}: {first_line(error)}") from error
-    _refuse_strange(table, path)
-    schema = columns_of(table)
-    files = data_paths(table)
-    reader = spark.read.schema(schema).option("basePath", path).options(**filtering(schema))
-    return reader.parquet(*files) if files else spark.createDataFrame([], schema)
+        from headrace.spark.tables.table_features import strange_features
+        from headrace.spark.tables.table_record import at, table_at
+    location = at(path)
+    table = table_at(location, version)
+    strange = strange_features(table)
+    if strange:
+        raise BadRequest(
+            f"the table at {location.url} has {', '.join(strange)}, which Spark's own Parquet "
+            "scan does not support",
+            hint="Read it with deltalake, or with Spark and Delta's jar",
+        )
+    return scan(spark, location, table)
 
 
-def log_damage(path: str, error: Exception) -> CorruptFile:
-    """Return an error that names the unreadable entry of a table's log; deltalake does not."""
-    text = f"the table's log cannot be read: {first_line(error)}"
-    whole = CorruptFile(text, path=str(Path(path, _LOG)), hint="Restore it from a backup")
-    return _flawed_entry(Path(path)) or whole
+def scan(spark: "SparkSession", location: "Location", table: Any) -> "DataFrame":  # noqa: ANN401
+    """Return the rows of a table that was opened, with page checksums verified."""
+    from headrace.spark.tables.data_files import full_path, live_files
+
+    schema, files = columns_of(table), live_files(table)
+    if not files:
+        return spark.createDataFrame([], schema)
+    if not location.is_path:
+        return _fetched(spark, location, table, [one.name for one in files])
+    reader = spark.read.schema(schema).option("basePath", location.url)
+    found = [full_path(location, one.name) for one in files]
+    return reader.options(**_CHECKED, **filtering(schema)).parquet(*found)
 
 
-def _flawed_entry(table: Path) -> CorruptFile | None:
-    """Return the error of the first entry that is not JSON, or is missing between others."""
-    entries = sorted(table.glob(f"{_LOG}/{'[0-9]' * _DIGITS}.json"))
-    for one, other in pairwise(entries):
-        if int(other.stem) != int(one.stem) + 1:
-            missing = one.with_stem(f"{int(one.stem) + 1:0{_DIGITS}}")
-            text = "an entry of the table's log is missing, but later ones exist"
-            return CorruptFile(text, path=str(missing), hint="Restore it from a backup")
-    for entry in entries:
-        try:
-            for line in filter(bytes.strip, entry.read_bytes().splitlines()):
-                json.loads(line)
-        except (OSError, ValueError) as error:
-            newest = (
-                ". It is the newest entry: if its commit was interrupted, move it away, and "
-                "the pipeline writes its rows again"
-            )
-            return CorruptFile(
-                f"an entry of the table's log is torn: {error}",
-                path=str(entry),
-                hint=f"Restore it from a backup{newest if entry == entries[-1] else ''}",
-            )
-    return None
+def _fetched(
+    spark: "SparkSession",
+    location: "Location",
+    table: Any,  # noqa: ANN401 - deltalake may be absent
+    paths: list[str],
+) -> "DataFrame":
+    """Have tasks read the files: Spark's own scan needs a jar for each kind of store."""
+    import pyarrow as pa
+
+    from headrace.spark.worker.scan import scanner
+
+    exact = pa.schema(table.schema().to_arrow()).serialize().to_pybytes()
+    tasks = spark.range(0, len(paths), 1, len(paths))
+    return tasks.mapInArrow(scanner(location, tuple(paths), exact), columns_of(table))
 
 
 @contextmanager
@@ -113,24 +102,6 @@ def _has_floats(kind: "DataType") -> bool:
     if isinstance(kind, MapType):
         return _has_floats(kind.keyType) or _has_floats(kind.valueType)
     return isinstance(kind, FloatType | DoubleType)
-
-
-def _refuse_strange(table: Any, path: str) -> None:  # noqa: ANN401 - deltalake may be absent
-    strange = strange_features(table)
-    if strange:
-        raise BadRequest(
-            f"the table at {path} has {', '.join(strange)}, which Spark's own Parquet "
-            "scan does not support",
-            hint="Read it with deltalake, or with Spark and Delta's jar",
-        )
-
-
-def strange_features(table: Any) -> list[str]:  # noqa: ANN401
-    """Return the features of a table with which its files alone do not tell its rows."""
-    found = _STRANGE & set(table.protocol().reader_features or ())
-    if table.metadata().configuration.get(_MAPPING, "none") != "none":
-        found |= {"columnMapping"}
-    return sorted(found)
 
 
 def columns_of(table: Any) -> "StructType":  # noqa: ANN401

@@ -1,9 +1,9 @@
 """A location as plain data: what a task may be sent, and any message may show."""
 
 import math
-import os.path
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Final
 from urllib.parse import SplitResult, unquote, urlsplit
 
@@ -93,7 +93,7 @@ def _path(text: str, given: Mapping[str, object]) -> Location:
             next(iter(given)), f"{text!r} is a path, which has no such setting",
             hint="Remove the setting: it is for object stores",
         )  # fmt: skip
-    return Location(os.path.abspath(text))  # noqa: PTH100 (links are kept as they are)
+    return Location(str(Path(text).absolute()))
 
 
 def _with(made: Location, given: Mapping[str, object]) -> Location:

@@ -13,19 +13,19 @@ versions until the table is vacuumed. Files not named by Headrace are left alone
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from headrace.errors import BadRequest, StorageFailed
+from headrace.errors import BadRequest, CorruptFile, StorageFailed
+from headrace.spark.stores.seam import FileStore, NotInStore
 from headrace.spark.tables.commit_races import committed
+from headrace.spark.tables.data_files import LiveFile, full_path, live_files
 from headrace.spark.tables.table_errors import FileGone
 from headrace.spark.tables.table_features import refuse_unkept
-from headrace.spark.tables.table_record import DataFile, Record, Removed, local_path, look
+from headrace.spark.tables.table_record import DataFile, Record, Removed, look
 from headrace.spark.worker.files import OURS, write_file
+from headrace.spark.worker.scan import rows_of_file
 
 FILES_MIN: Final = 32  # small files that are worth a new one
 _GROUP_SIZE: Final = 64 * 1024 * 1024  # Arrow bytes of one row group
@@ -33,15 +33,6 @@ _GROUP_SIZE: Final = 64 * 1024 * 1024  # Arrow bytes of one row group
 
 class TableSpoilt(BadRequest):
     """A file of the table is not what was written."""
-
-
-@dataclass(frozen=True, slots=True)
-class SmallFile:
-    """A candidate for compaction."""
-
-    path: str
-    size: int
-    row_count: int
 
 
 def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int | None:
@@ -52,9 +43,8 @@ def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int |
     found = chosen(record, file_size, files_min)
     if not found:
         return 0
-    root = Path(local_path(record.table.table_uri))
     try:
-        made = _write(root, record, found)
+        made = _write(record, found)
         gone = [Removed(one.path, one.size) for one in found]
         is_done = committed(
             record,
@@ -62,21 +52,21 @@ def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int |
             lambda one: set(found) <= set(_files(one)),
         )
         return len(found) if is_done else None
-    except (FileNotFoundError, FileGone):
-        _refuse_missing(root, record, found)
+    except (NotInStore, FileGone):
+        _refuse_missing(record, found)
         return None  # another driver compacted, and the table was vacuumed
 
 
-def _refuse_missing(root: Path, record: Record, files: list[SmallFile]) -> None:
+def _refuse_missing(record: Record, files: list[LiveFile]) -> None:
     """Raise TableSpoilt for a missing file that the table, read again, still lists."""
-    missing = [one for one in files if not (root / one.path).exists()]
-    named = {one.path for one in _files(look(str(root), record.source))}
+    missing = [one for one in files if not record.has(one.name)]
+    named = {one.path for one in _files(look(record.location, record.source))}
     for one in missing:
         if one.path in named:
-            raise _spoilt(root / one.path, "is missing, but the table lists it")
+            raise _spoilt(record, one, "is missing, but the table lists it")
 
 
-def chosen(record: Record, file_size: int, files_min: int) -> list[SmallFile]:
+def chosen(record: Record, file_size: int, files_min: int) -> list[LiveFile]:
     """Return the files to compact, smallest first, at most `file_size` in total."""
     files = sorted(_files(record), key=lambda file: file.size)
     size = best = 0
@@ -89,33 +79,29 @@ def chosen(record: Record, file_size: int, files_min: int) -> list[SmallFile]:
     return files[:best]
 
 
-def _files(record: Record) -> list[SmallFile]:
+def _files(record: Record) -> list[LiveFile]:
     """Return the files named by Headrace."""
-    actions: Any = pa.table(record.table.get_add_actions(flatten=True))
-    rows = actions.select(["path", "size_bytes", "num_records"]).to_pylist()
     return [
-        SmallFile(row["path"], row["size_bytes"], row["num_records"])
-        for row in rows
-        if OURS.fullmatch(row["path"]) and row["num_records"] is not None
+        one
+        for one in live_files(record.table)
+        if OURS.fullmatch(one.path) and one.row_count is not None
     ]
 
 
-def _write(root: Path, record: Record, files: list[SmallFile]) -> DataFile:
-    schema = pa.schema(record.table.schema().to_arrow())
+def _write(record: Record, files: list[LiveFile]) -> DataFile:
+    writing = record.writing(record.columns)
     try:
-        return DataFile(*write_file(root, schema, _gathered(root, files, schema)))
-    except FileNotFoundError:
-        raise
-    except OSError as error:
-        raise StorageFailed(str(root), "compaction", error) from error
+        return DataFile(*write_file(writing, _gathered(record, files)))
+    except StorageFailed as error:
+        raise StorageFailed(record.path, "compaction", error.cause) from error
 
 
-def _gathered(root: Path, files: list[SmallFile], schema: pa.Schema) -> Iterator[pa.Table]:
+def _gathered(record: Record, files: list[LiveFile]) -> Iterator[pa.Table]:
     """Yield the rows of all files, in pieces as large as a row group."""
     held: list[pa.Table] = []
-    size = 0
+    size, store = 0, record.store
     for file in files:
-        for rows in _read(root / file.path, file, schema):
+        for rows in _read(record, store, file):
             held.append(rows)
             size += rows.nbytes
             if size >= _GROUP_SIZE:
@@ -125,35 +111,23 @@ def _gathered(root: Path, files: list[SmallFile], schema: pa.Schema) -> Iterator
         yield pa.concat_tables(held)
 
 
-def _read(path: Path, file: SmallFile, schema: pa.Schema) -> Iterator[pa.Table]:
+def _read(record: Record, store: FileStore, file: LiveFile) -> Iterator[pa.Table]:
     """Read a file as rows of the table; columns added later are null."""
     row_count = 0
-    with open(path, "rb") as source:
-        try:
-            rows = pq.ParquetFile(source, page_checksum_verification=True)
-            for number in range(rows.num_row_groups):
-                group = rows.read_row_group(number)
-                row_count += group.num_rows
-                yield _fitted(group, schema)
-        except (OSError, pa.ArrowException) as error:
-            raise _spoilt(path, f"cannot be read: {error}") from error
+    try:
+        for rows in rows_of_file(store, file.path, record.columns):
+            row_count += rows.num_rows
+            yield rows
+    except CorruptFile as error:
+        raise _spoilt(record, file, f"cannot be read: {error.__cause__}") from error
     if row_count != file.row_count:
-        raise _spoilt(path, f"has {row_count:,} rows, but the table records {file.row_count:,}")
+        flaw = f"has {row_count:,} rows, but the table records {file.row_count:,}"
+        raise _spoilt(record, file, flaw)
 
 
-def _fitted(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    columns = [
-        rows.column(field.name).cast(field.type)
-        if field.name in rows.column_names
-        else pa.nulls(rows.num_rows, field.type)
-        for field in schema
-    ]
-    return pa.table(columns, schema=schema)
-
-
-def _spoilt(path: Path, what: str) -> TableSpoilt:
+def _spoilt(record: Record, file: LiveFile, what: str) -> TableSpoilt:
     return TableSpoilt(
-        f"{path} {what}",
+        f"{full_path(record.location, file.name)} {what}",
         hint="Run headrace prove to see which rows are wrong; "
         'file_size = "0" continues without compaction',
     )

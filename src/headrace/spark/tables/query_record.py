@@ -23,6 +23,7 @@ import pyarrow as pa
 from deltalake import DeltaTable
 
 from headrace.errors import BadRequest
+from headrace.spark.stores.location import Location
 from headrace.spark.tables.commit_races import committed
 from headrace.spark.tables.restore_check import restore_of
 from headrace.spark.tables.table_errors import RecordLost, TableForeign
@@ -32,7 +33,10 @@ from headrace.spark.tables.table_record import (
     DataFile,
     LogSource,
     Record,
+    Where,
+    at,
     create,
+    is_made,
     own_table,
     read_record,
 )
@@ -105,25 +109,26 @@ class Batches:
         )
 
 
-def begin(path: str, query: Query, batch: int, schema: pa.Schema) -> Batches:
+def begin(where: Where, query: Query, batch: int, schema: pa.Schema) -> Batches:
     """Create the table for a first batch, or read the existing one."""
-    if not DeltaTable.is_deltatable(path):
+    if not is_made(where):
         if batch:
-            raise _behind(f"there is no table at {path} for {query.life}", batch)
-        create(path, query, schema)
-    return look(path, query, batch)
+            raise _behind(f"there is no table at {at(where).url} for {query.life}", batch)
+        create(where, query, schema)
+    return look(where, query, batch)
 
 
-def look(path: str, query: Query, batch: int) -> Batches:
+def look(where: Where, query: Query, batch: int) -> Batches:
     """Read which batches a table has. Raises BadRequest if they are not this query's."""
-    table = own_table(path, query)
+    location: Location = at(where)
+    table, path = own_table(location, query), location.url
     _refuse_other(table, path, query, batch)
     refuse_unkept(table, path)
     if None in map(table.transaction_version, (query.own, query.of("count"))):
         raise _lost(path, query)
-    record = read_record(table, path, query)
+    record = read_record(table, location, query)
     entry = table.transaction_version(query.of("entry"))
-    if record.number:
+    if record.count:
         if _BATCHES not in record.ends or entry is None or record.version is None:
             raise _lost(path, query)
         _refuse_restored(record)

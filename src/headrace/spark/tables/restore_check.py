@@ -12,17 +12,14 @@ entries exist, the table is compared with its state at the first of them, and a 
 version that was cleaned up does not stop a pipeline, either.
 """
 
-import json
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import unquote
 
-from headrace.errors import ReadFailed
-from headrace.spark.source.delta_scan import log_damage
 from headrace.spark.tables.table_errors import TableRestored
-from headrace.spark.tables.table_record import Record, local_path
+from headrace.spark.tables.table_log import Action, each_of, is_told, read_entry
+from headrace.spark.tables.table_record import Record
 
 _RESTORE: Final = "RESTORE"  # the operation's name in Spark and deltalake
 
@@ -163,30 +160,16 @@ def restore_of(record: Record) -> Restore | None:
 
 
 def _read(record: Record, version: int) -> _Entry | None:
-    """Return an entry of the table's log. None: it was cleaned up."""
-    path = record.entry(version)
-    try:
-        lines = path.read_bytes().splitlines()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise ReadFailed(str(path), error) from error
-    try:
-        return _entry([json.loads(line) for line in lines if line.strip()])
-    except ValueError as error:
-        flaw = ValueError(f"version {version} has {error}")
-        raise log_damage(record.path, flaw) from error
+    """Return the effect of an entry of the table's log. None: it was cleaned up."""
+    actions = read_entry(record.store, version)
+    return None if actions is None else _entry(actions)
 
 
-def _entry(actions: Sequence[object]) -> _Entry:
-    """Parse an entry. Raises ValueError if it is not an entry of a Delta log."""
-    if not all(isinstance(action, dict) for action in actions):
-        raise ValueError("a line that is not an action")
-    removed = _files(actions, "remove")
-    added = _files(actions, "add")
+def _entry(actions: Sequence[Action]) -> _Entry:
+    removed, added = each_of(actions, "remove"), each_of(actions, "add")
     # No file removed and no row changed: the files are already in; this only adds details.
     is_known = not removed and not any(one.get("dataChange", True) for one in added)
-    told = [one for one in _each(actions, "commitInfo") if isinstance(one, dict)]
+    told = [one for one in each_of(actions, "commitInfo") if isinstance(one, dict)]
     restores = [one for one in told if one.get("operation") == _RESTORE]
     return _Entry(
         [] if is_known else [unquote(one["path"]) for one in added],
@@ -194,17 +177,6 @@ def _entry(actions: Sequence[object]) -> _Entry:
         bool(restores),
         _target(restores),
     )
-
-
-def _files(actions: Iterable[Any], kind: str) -> list[dict[str, Any]]:
-    found = _each(actions, kind)
-    if not all(isinstance(one, dict) and isinstance(one.get("path"), str) for one in found):
-        raise ValueError(f"a file without a name in {kind}")
-    return found
-
-
-def _each(actions: Iterable[Any], kind: str) -> list[Any]:
-    return [action[kind] for action in actions if action.get(kind) is not None]
 
 
 def _target(restores: Iterable[dict[str, Any]]) -> int | None:
@@ -218,16 +190,4 @@ def _target(restores: Iterable[dict[str, Any]]) -> int | None:
 
 def _is_there(record: Record, version: int, removed: Collection[str]) -> bool:
     """Whether a version can be restored, given the files removed since then."""
-    files = (Path(record.path, local_path(path)) for path in removed)
-    return _is_told(record, version) and all(file.exists() for file in files)
-
-
-def _is_told(record: Record, version: int) -> bool:
-    """Whether the log has all entries of a version, from the first or a checkpoint on."""
-    for number in range(version, -1, -1):
-        entry = record.entry(number)
-        if any(entry.parent.glob(f"{entry.stem}.checkpoint*")):
-            return True
-        if not entry.exists():
-            return False
-    return True
+    return is_told(record.store, version) and all(map(record.has, removed))

@@ -1,20 +1,19 @@
 """Errors for which a pipeline stops writing to a table."""
 
 import re
-from pathlib import Path
 from typing import Final
 
 from deltalake.exceptions import DeltaError
 
 from headrace.errors import BadRequest, StorageFailed
+from headrace.spark.stores.seam import FileStore
 
 
-def first_file(root: Path) -> Path | None:
-    """Return a file below a directory that readers of tables would see, not a hidden one."""
-    for found in root.rglob("*"):
-        names = found.relative_to(root).parts
-        if not any(name.startswith(("_", ".")) for name in names) and found.is_file():
-            return found
+def first_file(store: FileStore) -> str | None:
+    """Return a file that readers of tables would see, not a hidden one."""
+    for found in store.list():
+        if not any(part.startswith(("_", ".")) for part in found.name.split("/")):
+            return found.name
     return None
 
 
@@ -25,10 +24,12 @@ _AGAIN: Final = (
 )
 
 
-def storage_failed(path: str, error: OSError | DeltaError) -> StorageFailed:
-    """Return the error of a failed commit to the table at `path`."""
+def storage_failed(
+    path: str, error: OSError | DeltaError, stage: str = "a commit"
+) -> StorageFailed:
+    """Return the error of a failed commit, or another step, to the table at `path`."""
     reason = OSError(error.errno if isinstance(error, OSError) else None, reason_of(error))
-    return StorageFailed(path.rstrip("/"), "a commit", reason, hint=_AGAIN)
+    return StorageFailed(path.rstrip("/"), stage, reason, hint=_AGAIN)
 
 
 def reason_of(error: OSError | DeltaError) -> str:

@@ -8,16 +8,15 @@ implies features, too: then properties and columns decide.
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.table import ProtocolVersions
 
-from headrace.spark.source.delta_scan import strange_features
+from headrace.spark.stores.seam import FileStore
 from headrace.spark.tables.table_errors import TableStrange
+from headrace.spark.tables.table_log import newest_protocol
 
 # Features without demands on appends, or without any unless a column or property uses them.
 KEPT: Final = frozenset(
@@ -31,6 +30,9 @@ KEPT: Final = frozenset(
         "v2Checkpoint",
     }
 )
+# Features that change how files are read. Tables of pipelines have none of them.
+_STRANGE: Final = frozenset({"deletionVectors", "columnMapping"})
+_MAPPING: Final = "delta.columnMapping.mode"  # applies in older protocols, too
 _READER_MAX: Final = 3  # with a list of features
 _WRITER_MAX: Final = 7  # the same
 _IDENTITY: Final = 6  # the writer version that implies identity columns
@@ -67,30 +69,15 @@ def refuse_removal(table: DeltaTable, path: str, *, is_partial: bool) -> None:
             )
 
 
-def refuse_unloaded(path: str) -> None:
+def refuse_unloaded(store: FileStore) -> None:
     """Raise TableStrange if a table fails to load because of its protocol, not of damage."""
-    log = Path(path, "_delta_log")
-    entries = [
-        *sorted(log.glob("*.json"), reverse=True),
-        *sorted(log.glob("*.checkpoint*.parquet"), reverse=True),
-    ]
-    for entry in entries:
-        try:
-            versions = [_versions(told) for told in _protocols(entry)]
-        except (OSError, ValueError, TypeError, KeyError, pa.ArrowException):
-            return  # it is torn, which has its own error
-        if versions:
-            _refuse(_features(versions[-1]), path)
-            return
-
-
-def _protocols(entry: Path) -> list[dict[str, Any]]:
-    """Return the protocols in an entry of a log or in a checkpoint, if any."""
-    if entry.suffix == ".parquet":
-        column = pq.read_table(entry, columns=["protocol"]).column(0)
-        return [told for told in column.to_pylist() if told is not None]
-    actions = [json.loads(line) for line in entry.read_bytes().splitlines() if line]
-    return [one["protocol"] for one in actions if "protocol" in one]
+    try:
+        told = newest_protocol(store)
+        versions = None if told is None else _versions(told)
+    except (ValueError, TypeError, KeyError, pa.ArrowException):
+        return  # it is torn, which has its own error
+    if versions is not None:
+        _refuse(_features(versions), store.url)
 
 
 def _versions(protocol: dict[str, Any]) -> ProtocolVersions:
@@ -100,6 +87,14 @@ def _versions(protocol: dict[str, Any]) -> ProtocolVersions:
         protocol.get("writerFeatures"),
         protocol.get("readerFeatures"),
     )
+
+
+def strange_features(table: DeltaTable) -> list[str]:
+    """Return the features of a table with which its files alone do not tell its rows."""
+    found = _STRANGE & set(table.protocol().reader_features or ())
+    if table.metadata().configuration.get(_MAPPING, "none") != "none":
+        found |= {"columnMapping"}
+    return sorted(found)
 
 
 def _unkept(table: DeltaTable) -> Iterator[str]:

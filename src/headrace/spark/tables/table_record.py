@@ -1,6 +1,7 @@
 """The position of a pipeline, recorded in its Delta table: the only checkpoint.
 
     txn headrace:<pipeline>                                  rises with each commit
+    txn headrace:<pipeline>:<topic>:<life>:commit            random, to know a commit again
     txn headrace:<pipeline>:<topic>:<life>:count             number of recorded partitions
     txn headrace:<pipeline>:<topic>:<life>:version           of the table, as its rows changed
     txn headrace:<pipeline>:<topic>:<life>:<partition>       the offset of its next row
@@ -16,22 +17,23 @@ They survive compaction, checkpoints and the clean-up of the table's log. A tabl
 committed to through one handle: a fresh one would accept numbers that the table already has.
 """
 
-import os
+import secrets
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
-from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.errors import BadRequest
-from headrace.spark.source.delta_scan import log_damage, strange_features
+from headrace.errors import BadRequest, first_line
+from headrace.spark.stores.location import Location, location_of
+from headrace.spark.stores.options import storage_options
+from headrace.spark.stores.seam import FileStore, NotInStore
+from headrace.spark.stores.store import store_of
+from headrace.spark.tables.data_files import exists
 from headrace.spark.tables.table_errors import (
     CommitRefused,
     FileGone,
@@ -43,17 +45,30 @@ from headrace.spark.tables.table_errors import (
     reason_of,
     storage_failed,
 )
-from headrace.spark.tables.table_features import refuse_unkept, refuse_unloaded
-from headrace.spark.worker.files import sync_directory
+from headrace.spark.tables.table_features import (
+    refuse_unkept,
+    refuse_unloaded,
+    strange_features,
+)
+from headrace.spark.tables.table_log import (
+    each_of,
+    entry_name,
+    flawed_entry,
+    log_damage,
+    read_entry,
+)
+from headrace.spark.worker.files import Writing
 
 if TYPE_CHECKING:
     import headrace
 
 _EXPIRY: Final = "delta.setTransactionRetentionDuration"
-_LOG: Final = "_delta_log"
 _MARK: Final = "headrace."
 QUERY: Final = "query "  # prefix of the table's property for a streaming query
 _UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; usually one
+_ID_BITS: Final = 63  # what a txn action holds
+
+Where = Location | str  # of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +135,10 @@ class TablePlace:
 
 @dataclass(slots=True)
 class Record:
-    """The record read from a table, and the handle it was read with."""
+    """The record read from a table, and the handle it was read with: for one commit."""
 
     source: LogSource
+    location: Location
     table: DeltaTable
     number: int  # of the newest commit of this pipeline; 0: none
     ends: dict[int, int]  # the next row of each recorded partition
@@ -130,15 +146,29 @@ class Record:
     firsts: dict[int, int]  # where the table begins in each of them
     skips: dict[int, list[tuple[int, int]]]  # start and end of ranges that resets left out
     version: int | None  # of the table, after our newest change of rows; None: not recorded
+    # Of the commit that follows this look, by which it is known again.
+    id: int = field(default_factory=lambda: secrets.randbits(_ID_BITS))
 
     @property
     def path(self) -> str:
-        """The table's directory."""
-        return local_path(self.table.table_uri).rstrip("/")
+        """The table's path or URL, for people."""
+        return self.location.url
 
-    def entry(self, version: int) -> Path:
-        """Return the path of a version in the table's log. It may have been cleaned up."""
-        return Path(self.path, _LOG, f"{version:020}.json")
+    @property
+    def store(self) -> FileStore:
+        return store_of(self.location)
+
+    def has(self, path: str) -> bool:
+        """Whether a file that the table lists, or listed, exists."""
+        return exists(self.location, path)
+
+    @property
+    def columns(self) -> pa.Schema:
+        return pa.schema(self.table.schema().to_arrow())
+
+    def writing(self, columns: pa.Schema) -> Writing:
+        """Return how tasks write files that the next commit, and no later one, can add."""
+        return Writing.of(self.location, self.source.pipeline, self.number, columns)
 
     def ranges(self, partition: int) -> list[tuple[int, int]]:
         """Return the ranges of a partition in the table: from its first row on, minus skips."""
@@ -159,14 +189,13 @@ class Record:
         A new table begins at `first`, the first retained row; a partition that is new to an
         existing table, at row 0.
         """
-        if not self.number:
+        if not self.count:
             return first
         if partition in self.ends:
             return self.ends[partition]
         if partition < self.count:
             raise RecordLost(
-                f"{self.table.table_uri} has no record of partition {partition}, "
-                f"but counts {self.count}",
+                f"{self.path} has no record of partition {partition}, but counts {self.count}",
                 hint="Do not run this pipeline; `headrace prove` shows which rows it has",
             )
         return 0
@@ -201,7 +230,14 @@ class Record:
     def widen(self, columns: pa.Schema) -> bool:
         """Add columns. False: another writer was faster."""
         fields = Schema.from_arrow(columns).fields
-        return self._attempt(lambda: self.table.alter.add_columns(fields))
+        said = self._said(self._numbers(self.firsts, self.ends))
+        return self._attempt(
+            lambda: self.table.alter.add_columns(fields, commit_properties=said)
+        )
+
+    def touch(self) -> bool:
+        """Take the next number, without a change. False: another writer was faster."""
+        return self._commit([], [], self._numbers(self.firsts, self.ends), is_change=False)
 
     def restart(
         self, files: Sequence[DataFile], removed: Sequence[Removed], after: TablePlace
@@ -223,6 +259,7 @@ class Record:
     def _numbers(self, firsts: Mapping[int, int], ends: Mapping[int, int]) -> dict[str, int]:
         return {
             self.source.own: self.number + 1,
+            self.source.of("commit"): self.id,
             self.source.of("count"): len(ends),
             **{self.source.of(each): end for each, end in ends.items()},
             **{self.source.of(f"{each}+"): first for each, first in firsts.items()},
@@ -243,54 +280,81 @@ class Record:
         actions += [RemoveAction(one.path, is_change, now, one.size, {}) for one in removed]
         if is_change:  # the commit gets this version or fails: it is never retried
             numbers = {**numbers, self.source.of("version"): self.table.version() + 1}
-        said = [Transaction(name, number, now) for name, number in numbers.items()]
-        properties = CommitProperties(
-            app_transactions=said,
-            max_commit_retries=0,
-            custom_metadata={"headrace": self.source.own},
-        )
-        self._check(files)
+        said = self._said(numbers)
+        if not self._are_there(files):
+            return False
         return self._attempt(
             lambda: self.table.create_write_transaction(
-                actions, "append", self.table.schema(), commit_properties=properties
+                actions, "append", self.table.schema(), commit_properties=said
             )
+        )
+
+    def _said(self, numbers: Mapping[str, int]) -> CommitProperties:
+        now = int(time.time() * 1_000)
+        return CommitProperties(
+            app_transactions=[Transaction(name, each, now) for name, each in numbers.items()],
+            max_commit_retries=0,
+            custom_metadata={"headrace": self.source.own},
         )
 
     def _attempt(self, commit: Callable[[], None]) -> bool:
         """Commit durably. False: another writer was faster.
 
+        An error of a commit does not mean that it failed: its answer may be lost, or deltalake
+        failed in the work that it does afterwards. The table's log decides.
+
         Raises TableStrange if the table has unsupported features, perhaps since this look.
         CommitRefused: the commit is not in the table and never will be. StorageFailed: it is in
-        or not, whole either way; a new look shows which. Deltalake does work after a commit,
-        and an error there looks like a failed commit.
+        or not, whole either way; a new look shows which.
         """
         before = self.table.version()
         refuse_unkept(self.table, self.path)
         try:
             commit()
+        except (OSError, DeltaError) as error:
+            if not self._landed(before, error):
+                return False
+        try:
             self.table.update_incremental()
             self._sync(before)
-        except CommitFailedError as error:
-            self._refuse_unless_moved(before, error)
-            return False
         except (OSError, DeltaError) as error:
             raise storage_failed(self.path, error) from error
         return True
 
-    def _refuse_unless_moved(self, before: int, error: CommitFailedError) -> None:
-        """Raise CommitRefused if the table has not changed: then no other writer was faster."""
-        if self.entry(before + 1).exists():
-            return
-        try:
-            now = table_at(self.table.table_uri).version()
-        except (OSError, DeltaError) as flaw:
-            raise storage_failed(self.path, flaw) from flaw
-        if now <= before:
+    def _landed(self, before: int, error: OSError | DeltaError) -> bool:
+        """Whether a commit that raised is in the table. False: another one took its version.
+
+        Raises CommitRefused if neither is so, and StorageFailed if that may still change.
+        """
+        own = {"appId": self.source.of("commit"), "version": self.id}
+        now = self._newest(before, error)
+        for version in range(before + 1, now + 1):
+            for one in each_of(read_entry(self.store, version) or [], "txn"):
+                if own.items() <= one.items():
+                    return True
+        if now > before:
+            # Of entries that were cleaned up by now, the newest number of ours is left.
+            newest = table_at(self.location).transaction_version(self.source.of("commit"))
+            return newest == self.id
+        if isinstance(error, CommitFailedError):
             raise CommitRefused(
                 f"the table at {self.path} rejects the commit: {reason_of(error)}",
                 hint="Remove from the table what deltalake cannot write, or write the rows to "
                 "a new table",
             ) from error
+        raise storage_failed(self.path, error) from error
+
+    def _newest(self, before: int, error: Exception) -> int:
+        """Return the newest version of the table after a commit that raised."""
+        try:
+            if self.store.head(entry_name(before + 1)) is None:
+                return table_at(self.location).version()
+            now = before + 1
+            while self.store.head(entry_name(now + 1)) is not None:
+                now += 1
+            return now
+        except (OSError, DeltaError) as flaw:
+            raise storage_failed(self.path, flaw) from error
 
     def settle(self) -> None:
         """Sync the newest entries, also those of drivers that may have died before syncing.
@@ -298,67 +362,75 @@ class Record:
         Called before the position is reported to the log: rows that the log then drops must
         not be lost with an entry that a power cut undoes.
         """
-        try:
-            self._sync(self.table.version() - _UNSURE_MAX)
-        except OSError as error:
-            raise storage_failed(self.path, error) from error
+        self._sync(self.table.version() - _UNSURE_MAX)
 
-    def _check(self, files: Sequence[DataFile]) -> None:
-        """Check that each file exists with its full size; the table is unreadable otherwise."""
+    def _are_there(self, files: Sequence[DataFile]) -> bool:
+        """Check that each file exists with its full size; the table is unreadable otherwise.
+
+        False: the number was taken meanwhile, so that files of this commit are leftovers.
+        """
+        store = self.store
         for one in files:
-            path = Path(self.path, one.path)
-            size = path.stat().st_size if path.exists() else None
-            if size != one.size:
-                found = "no longer exists" if size is None else f"has {size:,}"
+            there = store.head(one.path)
+            if there is None or there.size != one.size:
+                newest = table_at(self.location).transaction_version(self.source.own)
+                if newest != self.number:
+                    return False
+                found = "no longer exists" if there is None else f"has {there.size:,}"
                 raise FileGone(
-                    f"{path} was written with {one.size:,} bytes, but {found}",
+                    f"{self.path}/{one.path} was written with {one.size:,} bytes, but {found}",
                     hint="Nothing was committed, and the next run writes the rows again. "
                     "Find out what removes files there",
                 )
+        return True
 
     def _sync(self, before: int) -> None:
-        """Sync the new entries of the table's log."""
-        for version in range(max(before, -1) + 1, self.table.version() + 1):
-            # A missing entry was cleaned up: a checkpoint has its content.
-            with suppress(FileNotFoundError), open(self.entry(version), "rb") as file:
-                os.fsync(file.fileno())
-        sync_directory(Path(self.path, _LOG))
+        """Make the new entries of the table's log durable."""
+        names = [
+            entry_name(version)
+            for version in range(max(before, -1) + 1, self.table.version() + 1)
+        ]
+        while names:
+            try:
+                self.store.durable(names)
+                return
+            except NotInStore as gone:  # cleaned up: a checkpoint has its content
+                names.remove(gone.name)
 
 
-def local_path(uri: str) -> str:
-    """Return the path of a table or a file on a local disk, given as path or URI."""
-    return unquote(uri.removeprefix("file://")) if uri.startswith("file://") else uri
+def at(where: Where) -> Location:
+    """Return the location of a table, given as text or as such."""
+    return location_of(where) if isinstance(where, str) else where
 
 
-def data_paths(table: DeltaTable) -> list[str]:
-    """Return the paths on disk of the data files that a table lists.
-
-    Deltalake percent-encodes the table's own path in them, but not the rest.
-    """
-    root, quoted = local_path(table.table_uri), table.table_uri.removeprefix("file://")
-    found = [uri.removeprefix("file://") for uri in table.file_uris()]
-    return [root + uri.removeprefix(quoted) if uri.startswith(quoted) else uri for uri in found]
-
-
-def table_at(path: str) -> DeltaTable:
+def table_at(where: Where, version: int | None = None) -> DeltaTable:
     """Open a table. Raises BadRequest if there is none, CorruptFile if its log is damaged."""
+    location = at(where)
     try:
-        return DeltaTable(path)
+        return DeltaTable(
+            location.url, version=version, storage_options=storage_options(location)
+        )
     except TableNotFoundError:
-        raise BadRequest(f"there is no Delta table at {path}") from None
+        raise BadRequest(f"there is no Delta table at {location.url}") from None
+    except OSError as error:
+        raise storage_failed(location.url, error, "opening the table") from error
     except DeltaError as error:
-        refuse_unloaded(local_path(path))
-        raise log_damage(local_path(path), error) from error
+        store = store_of(location)
+        refuse_unloaded(store)
+        if version is not None and flawed_entry(store) is None:
+            text = f"there is no Delta table with version {version} at {location.url}"
+            raise BadRequest(f"{text}: {first_line(error)}") from error
+        raise log_damage(store, error) from error
 
 
-def look(path: str, source: LogSource) -> Record:
+def look(where: Where, source: LogSource) -> Record:
     """Read the pipeline's position. Raises BadRequest for a table of another pipeline."""
-    return read_record(own_table(path, source), path, source)
+    return read_record(own_table(where, source), at(where), source)
 
 
-def own_table(path: str, source: LogSource) -> DeltaTable:
+def own_table(where: Where, source: LogSource) -> DeltaTable:
     """Open the table. Raises BadRequest if it does not name the source or drops its record."""
-    table = table_at(path)
+    table, path = table_at(where), at(where).url
     _refuse_strange(table, path)
     settings = table.metadata().configuration
     if source.mark not in settings:
@@ -374,8 +446,9 @@ def own_table(path: str, source: LogSource) -> DeltaTable:
     return table
 
 
-def read_record(table: DeltaTable, path: str, source: LogSource) -> Record:
+def read_record(table: DeltaTable, location: Location, source: LogSource) -> Record:
     """Read the record of a table that names the source."""
+    path = location.url
     number = table.transaction_version(source.own)
     count = table.transaction_version(source.of("count"))
     told = table.metadata().configuration[source.mark]
@@ -386,7 +459,7 @@ def read_record(table: DeltaTable, path: str, source: LogSource) -> Record:
         )
     if count is None and told != source.life:
         _refuse_other(path, source, told)
-    if number is None or count is None or (number == 0) != (count == 0):
+    if number is None or count is None or (number == 0 and count):
         raise RecordLost(
             f"the table at {path} does not record the position of {source.who}",
             hint="It was rewritten by another program and cannot be proven. Restore a version "
@@ -395,9 +468,9 @@ def read_record(table: DeltaTable, path: str, source: LogSource) -> Record:
     found = {each: table.transaction_version(source.of(each)) for each in range(count)}
     ends = {each: end for each, end in found.items() if end is not None}
     firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
-    skips = {each: _skips(table, source, each) for each in ends}
+    skips = {each: _skips(table, path, source, each) for each in ends}
     version = table.transaction_version(source.of("version"))
-    return Record(source, table, number, ends, count, firsts, skips, version)
+    return Record(source, location, table, number, ends, count, firsts, skips, version)
 
 
 def _refuse_other(path: str, source: LogSource, told: str) -> None:
@@ -428,7 +501,9 @@ def _refuse_strange(table: DeltaTable, path: str) -> None:
         )
 
 
-def _skips(table: DeltaTable, source: LogSource, partition: int) -> list[tuple[int, int]]:
+def _skips(
+    table: DeltaTable, path: str, source: LogSource, partition: int
+) -> list[tuple[int, int]]:
     """Return the ranges of a partition that resets skipped, in order."""
     count = table.transaction_version(source.of(f"{partition}:skips")) or 0
     found = []
@@ -437,57 +512,66 @@ def _skips(table: DeltaTable, source: LogSource, partition: int) -> list[tuple[i
         end = table.transaction_version(source.of(f"{partition}:skip{number}:end"))
         if start is None or end is None:
             raise RecordLost(
-                f"{table.table_uri} does not record which rows of partition {partition} a "
-                "reset skipped",
+                f"{path} does not record which rows of partition {partition} a reset skipped",
                 hint="It was rewritten by another program. Do not run this pipeline",
             )
         found.append((start, end))
     return found
 
 
-def is_made(path: str) -> bool:
+def is_made(where: Where) -> bool:
     """Whether the table exists. Raises TableForeign if there are other files instead."""
-    if DeltaTable.is_deltatable(path):
+    location = at(where)
+    if _is_table(location):
         return True
-    file = first_file(Path(path))
+    file = first_file(store_of(location))
     if file is None:
         return False
-    if DeltaTable.is_deltatable(path):  # another driver has just created and filled it
+    if _is_table(location):  # another driver has just created and filled it
         return True
     raise TableForeign(
-        f"{path} is not a Delta table, but contains {file.relative_to(path)}",
+        f"{location.url} is not a Delta table, but contains {file}",
         hint="Give a directory that is empty or does not exist: a table would mix its files "
         "with these",
     )
 
 
-def create(path: str, source: LogSource, schema: pa.Schema) -> Record:
+def _is_table(location: Location) -> bool:
+    try:
+        return DeltaTable.is_deltatable(location.url, storage_options(location))
+    except OSError as error:
+        raise storage_failed(location.url, error, "opening the table") from error
+
+
+def create(where: Where, source: LogSource, schema: pa.Schema) -> Record:
     """Create the table, which names its pipeline, or read the existing one."""
-    if not is_made(path):
+    location = at(where)
+    if not is_made(location):
         first = [Transaction(source.own, 0), Transaction(source.of("count"), 0)]
         try:
             DeltaTable.create(
-                path,
+                location.url,
                 schema,
                 mode="ignore",
                 name=source.pipeline,
                 configuration={source.mark: source.life},
                 raise_if_key_not_exists=False,
+                storage_options=storage_options(location),
                 commit_properties=CommitProperties(app_transactions=first),
             )
-            made = look(path, source)
-            made._sync(before=-1)
         except (OSError, DeltaError) as error:
-            if isinstance(error, CommitFailedError) and is_made(path):
-                return look(path, source)  # another driver was faster
-            raise storage_failed(path, error) from error
+            # Another driver was faster, or the answer was lost.
+            if not isinstance(error, CommitFailedError) or not is_made(location):
+                raise storage_failed(location.url, error) from error
+        made = look(location, source)
+        made.settle()
         return made
-    return look(path, source)
+    return look(location, source)
 
 
-def pipelines_of(path: str) -> list[str]:
+def pipelines_of(where: Where) -> list[str]:
     """Return the names of the pipelines that a table records."""
-    settings = table_at(path).metadata().configuration
+    settings = table_at(where).metadata().configuration
     return sorted(
         key.removeprefix("headrace.") for key in settings if key.startswith("headrace.")
     )

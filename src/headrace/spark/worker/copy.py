@@ -4,12 +4,11 @@ Spark schedules the tasks and tries them again; no row crosses the JVM.
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
-from headrace.spark.worker.files import WRITTEN, WRITTEN_SCHEMA, files
+from headrace.spark.worker.files import WRITTEN, WRITTEN_SCHEMA, Writing, files
 from headrace.spark.worker.plain import plain_rows
 from headrace.spark.worker.read import Span, gathered, rows_of
 
@@ -20,7 +19,7 @@ _SCHEMA: Final = pa.schema([("task", pa.int64()), *WRITTEN_SCHEMA])
 
 
 def copier(
-    spans: Sequence[Span], root: str, schema: bytes
+    spans: Sequence[Span], writing: Writing
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return a function for `mapInArrow` over numbers of spans, which writes their rows.
 
@@ -29,7 +28,6 @@ def copier(
     """
 
     def copy(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        exact = pa.ipc.read_schema(pa.py_buffer(schema))
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 rows = (
@@ -37,7 +35,7 @@ def copier(
                     each.drop_columns(_LEFT_OUT)
                     for each in gathered(rows_of(spans[number]))
                 )
-                written = files(Path(root), exact, rows)
+                written = files(writing, rows)
                 yield from (_of_task(number, each) for each in plain_rows(written))
 
     return copy

@@ -1,34 +1,44 @@
 """Data files of a table, written by tasks on executors.
 
+A file is named after the pipeline and the number of its newest commit, which only the next one
+may follow: once another commit has taken that number, the file can no longer enter the table.
 Each attempt of a task uses a random name. Only files returned by a successful task are
 committed; leftovers are not part of the table and are cleaned up later.
 """
 
-import os
 import re
 import secrets
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from errno import ENOENT
 from pathlib import Path
-from typing import Final
+from typing import BinaryIO, Final
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import StorageFailed
+from headrace.spark.stores.location import Location
+from headrace.spark.stores.store import store_of
 from headrace.spark.worker.plain import plain_rows
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.statistics import Statistics
 
 FILE_SIZE: Final = 128 * 1024 * 1024  # Arrow bytes of the rows in one file, approximate
 PREFIX: Final = "part-"
-# Matches our files only: those of Spark and deltalake have the same prefix.
-OURS: Final = re.compile(rf"{re.escape(PREFIX)}[0-9a-f]{{32}}\.parquet")
-# What a task returns for each file, as Spark's DDL.
-WRITTEN: Final = "path string, size bigint, row_count bigint, stats string"
+# Matches our files only: those of Spark and deltalake have the same prefix. Before there were
+# pipelines and numbers in names, a file had neither.
+OURS: Final = re.compile(
+    rf"{PREFIX}(?:(?P<pipeline>[\w.-]+)-(?P<base>\d+)-)?[0-9a-f]{{32}}\.parquet", re.ASCII
+)
 _AGAIN: Final = (
     "Nothing was committed. Free some space or fix the cause, then restart the pipeline or "
     "query: it resumes with the same rows"
 )
+_NOT_SEEN: Final = "No such file or directory"
+# What a task returns for each file, as Spark's DDL.
+WRITTEN: Final = "path string, size bigint, row_count bigint, stats string"
 WRITTEN_SCHEMA: Final = pa.schema(
     [
         ("path", pa.string()),
@@ -39,25 +49,45 @@ WRITTEN_SCHEMA: Final = pa.schema(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class Writing:
+    """Where and as what tasks write the files of one commit. Holds no secret and no handle."""
+
+    location: Location  # of the table
+    pipeline: str
+    base: int  # number of the pipeline's newest commit; that of these files is the next one
+    schema: bytes  # of the files, as Arrow IPC
+
+    @classmethod
+    def of(cls, location: Location, pipeline: str, base: int, schema: pa.Schema) -> "Writing":
+        return cls(location, pipeline, base, schema.serialize().to_pybytes())
+
+    @property
+    def columns(self) -> pa.Schema:
+        return pa.ipc.read_schema(pa.py_buffer(self.schema))
+
+    def name(self) -> str:
+        """Return a new name for a file."""
+        return f"{PREFIX}{self.pipeline}-{self.base}-{secrets.token_hex(16)}.parquet"
+
+
 def writer(
-    root: str, schema: bytes
+    writing: Writing,
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return a function for `mapInArrow` that writes batches into files below `root`.
+    """Return a function for `mapInArrow` that writes batches into files.
 
     The columns of a batch match those of the schema by position, not by name.
     """
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        exact = pa.ipc.read_schema(pa.py_buffer(schema))
-        return plain_rows(files(Path(root), exact, batches))
+        return plain_rows(files(writing, batches))
 
     return write
 
 
-def files(
-    root: Path, schema: pa.Schema, batches: Iterator[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    """Write batches into files below `root`, and return what `WRITTEN` says of each."""
+def files(writing: Writing, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Write batches into files, and return what `WRITTEN` says of each."""
+    schema = writing.columns
     held: list[pa.RecordBatch] = []
     size = 0
     for batch in batches:
@@ -65,10 +95,10 @@ def files(
             held.append(_named(batch, schema))
             size += batch.nbytes
         if size >= FILE_SIZE:
-            yield _file(root, schema, held)
+            yield _file(writing, schema, held)
             held, size = [], 0
     if held:
-        yield _file(root, schema, held)
+        yield _file(writing, schema, held)
     settle()
 
 
@@ -79,55 +109,52 @@ def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _file(root: Path, schema: pa.Schema, rows: list[pa.RecordBatch]) -> pa.RecordBatch:
+def _file(writing: Writing, schema: pa.Schema, rows: list[pa.RecordBatch]) -> pa.RecordBatch:
     """Write one file and return its row, as in `WRITTEN`."""
-    try:
-        file = write_file(root, schema, [pa.Table.from_batches(rows, schema)])
-    except OSError as error:
-        raise StorageFailed(str(root), "a new data file", error, hint=_AGAIN) from error
+    file = write_file(writing, [pa.Table.from_batches(rows, schema)])
     columns = [
         pa.array([value], field.type) for value, field in zip(file, WRITTEN_SCHEMA, strict=True)
     ]
     return pa.RecordBatch.from_arrays(columns, schema=WRITTEN_SCHEMA)
 
 
-def write_file(
-    root: Path, schema: pa.Schema, tables: Iterable[pa.Table]
-) -> tuple[str, int, int, str]:
+def write_file(writing: Writing, tables: Iterable[pa.Table]) -> tuple[str, int, int, str]:
     """Write one file durably and return its name, size, row count and statistics.
 
     A failure leaves nothing behind.
     """
-    name = f"{PREFIX}{secrets.token_hex(16)}.parquet"
-    assert OURS.fullmatch(name)
-    path = root / name
-    counted = Statistics()
-    try:
-        with open(path, "xb") as file:
-            with pq.ParquetWriter(
-                file,
-                schema,
-                compression="zstd",
-                coerce_timestamps="us",
-                use_deprecated_int96_timestamps=False,
-                write_page_checksum=True,
-            ) as writing:
-                for table in tables:
-                    writing.write_table(table)
-                    counted.add(table)
-            file.flush()
-            os.fsync(file.fileno())
-    except BaseException:
-        path.unlink(missing_ok=True)
-        raise
-    sync_directory(root)
-    return name, path.stat().st_size, counted.row_count, counted.told()
+    name, counted = writing.name(), Statistics()
+    with new_file(writing, name) as file:
+        rows = pq.ParquetWriter(
+            file,
+            writing.columns,
+            compression="zstd",
+            coerce_timestamps="us",
+            use_deprecated_int96_timestamps=False,
+            write_page_checksum=True,
+        )
+        with rows:
+            for table in tables:
+                rows.write_table(table)
+                counted.add(table)
+        size = file.tell()
+    return name, size, counted.row_count, counted.told()
 
 
-def sync_directory(path: Path) -> None:
-    """Sync a directory, so that the names in it are durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+@contextmanager
+def new_file(writing: Writing, name: str) -> Iterator[BinaryIO]:
+    """Write a new file of a table in a `with` block: it is whole, or absent.
+
+    The table was created by the driver: without its directory, this is another disk.
+    """
+    location = writing.location
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        if location.is_path and not Path(location.url).is_dir():
+            raise StorageFailed(location.url, "a new data file", OSError(ENOENT, _NOT_SEEN))
+        with store_of(location).write(name) as file:
+            yield file
+    except StorageFailed as error:
+        if type(error) is not StorageFailed:
+            raise  # it has a next step of its own
+        stage, cause = "a new data file", error.cause
+        raise StorageFailed(location.url, stage, cause, hint=_AGAIN) from error

@@ -23,13 +23,14 @@ null and skip the file.
 
 import json
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
+import pyarrow.parquet as pq
 
 STRING_SIZE: Final = 32  # characters of a string, as Delta's own writer keeps
 _LAST: Final = "\U0010ffff"
@@ -53,12 +54,58 @@ class Statistics:
 
     def told(self) -> str:
         """Return the statistics as Delta's JSON."""
-        found: dict[str, Bound] = {"numRecords": self.row_count}
-        if not self._columns.lacks_a_bound:
-            found["minValues"] = self._columns.told("low")
-            found["maxValues"] = self._columns.told("high")
-        found["nullCount"] = self._columns.told("null_count")
-        return _json(found)
+        return _said(self.row_count, self._columns)
+
+
+def _said(row_count: int, columns: "_Fields") -> str:
+    found: dict[str, Bound] = {"numRecords": row_count}
+    if not columns.lacks_a_bound:
+        found["minValues"] = columns.told("low")
+        found["maxValues"] = columns.told("high")
+    found["nullCount"] = columns.told("null_count")
+    return _json(found)
+
+
+def footer_statistics(
+    footer: pq.FileMetaData, columns: pa.Schema, no_nan: Collection[int]
+) -> str:
+    """Return the statistics of a Parquet file from its footer, without reading its rows.
+
+    `columns` are those of the file, in its order, and `no_nan` the leaves in which each value
+    is a number: a footer leaves NaN out of its bounds. Nulls of lists and maps are not counted.
+    """
+    fields, leaf = _Fields(), 0
+    for field in columns:
+        fields.put(field.name, _told_by(footer, field.type, leaf, no_nan))
+        leaf += _leaf_count(field.type)
+    return _said(footer.num_rows, fields)
+
+
+def _leaf_count(kind: pa.DataType) -> int:
+    if not pa.types.is_nested(kind):
+        return 1
+    return sum(_leaf_count(kind.field(place).type) for place in range(kind.num_fields))
+
+
+def _told_by(
+    footer: pq.FileMetaData, kind: pa.DataType, leaf: int, no_nan: Collection[int]
+) -> "_Fields | _Values":
+    """Return what a footer tells of a column whose first leaf is `leaf`."""
+    if pa.types.is_struct(kind):
+        found = _Fields()
+        for place in range(kind.num_fields):
+            field = kind.field(place)
+            found.put(field.name, _told_by(footer, field.type, leaf, no_nan))
+            leaf += _leaf_count(field.type)
+        return found
+    values = _Values(kind)
+    if pa.types.is_nested(kind):
+        values.null_count = None
+        return values
+    for number in range(footer.num_row_groups):
+        chunk = footer.row_group(number).column(leaf)
+        values.add_chunk(chunk, has_nan=leaf not in no_nan)
+    return values
 
 
 class _Fields:
@@ -66,6 +113,9 @@ class _Fields:
 
     def __init__(self) -> None:
         self._each: dict[str, _Fields | _Values] = {}
+
+    def put(self, name: str, told: "_Fields | _Values") -> None:
+        self._each[name] = told
 
     def add(self, column: pa.ChunkedArray) -> None:
         self.add_all(column.type, column.flatten())  # fields of a null struct are null in it
@@ -90,13 +140,15 @@ class _Values:
     """One column of plain values, or of lists or maps, of which only nulls are counted."""
 
     def __init__(self, kind: pa.DataType) -> None:
-        self.null_count = 0
+        self.null_count: int | None = 0  # None: unknown
+        self._kind = kind
         self._compared, *self._bounds = _kind(kind)
         self._low: Any = None  # exact, in `_compared`
         self._high: Any = None
         self._is_unordered = False
 
     def add(self, column: pa.ChunkedArray) -> None:
+        assert self.null_count is not None
         self.null_count += column.null_count
         if self._compared is None or column.null_count == len(column):
             return
@@ -104,7 +156,24 @@ class _Values:
             self._is_unordered = True
             return
         found = pc.min_max(column.cast(self._compared))
-        low, high = found["min"].as_py(), found["max"].as_py()
+        self._widen(found["min"].as_py(), found["max"].as_py())
+
+    def add_chunk(self, chunk: pq.ColumnChunkMetaData, *, has_nan: bool) -> None:
+        """Add what a footer says of a column's part in a row group."""
+        found = chunk.statistics if chunk.is_stats_set else None
+        if found is None or not found.has_null_count:
+            self.null_count, self._is_unordered = None, True
+            return
+        if self.null_count is not None:
+            self.null_count += found.null_count
+        if self._compared is None or not found.num_values:
+            return
+        if not found.has_min_max or (has_nan and pa.types.is_floating(self._kind)):
+            self._is_unordered = True
+            return
+        self._widen(*(_exact(each, self._kind) for each in (found.min_raw, found.max_raw)))
+
+    def _widen(self, low: Bound, high: Bound) -> None:
         self._low = low if self._low is None else min(low, self._low)
         self._high = high if self._high is None else max(high, self._high)
 
@@ -138,6 +207,15 @@ def _kind(kind: pa.DataType) -> tuple[pa.DataType | None, _ToBound, _ToBound]:
     if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
         return pa.large_binary(), _prefix, _prefix_end  # Spark's strings may not be UTF-8
     return None, _itself, _itself
+
+
+def _exact(raw: Bound, kind: pa.DataType) -> Bound:
+    """Return a bound as a footer stores it as a value that compares like the column's."""
+    if not pa.types.is_decimal(kind):
+        return raw
+    unscaled = int.from_bytes(raw, "big", signed=True) if isinstance(raw, bytes) else raw
+    digits = tuple(map(int, str(abs(unscaled))))
+    return Decimal((int(unscaled < 0), digits, -kind.scale))
 
 
 def _itself(value: Bound) -> Bound:
