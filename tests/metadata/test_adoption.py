@@ -25,7 +25,7 @@ from headrace.metadata.commands import (
     Level,
 )
 from headrace.metadata.results import Adopted, MetadataCode
-from headrace.metadata.state import FOREVER, LEVEL, RetentionLimits
+from headrace.metadata.state import FOREVER, LEVEL, RECORDING_LEVEL, RetentionLimits
 from headrace.model.ids import GroupId, Revision
 from headrace.model.namespace import PartitionId, StreamId, TopicId
 from headrace.model.revisions import COUNTER_MAX, STAMP_BITS, Order, stamp
@@ -199,9 +199,15 @@ def test_an_adoption_takes_the_log_to_level_2():
     machine = a_machine(NARROW, level=1)
     done(machine, create_topic())
     assert done(machine, adopting()) == Adopted(8 * N)
-    assert machine.state.level == LEVEL
+    assert machine.state.level == RECORDING_LEVEL
     machine.restore(machine.snapshot())
     assert [one.revision for one in machine.state.lineage] == [8 * N]
+
+
+def test_an_adoption_takes_no_log_to_a_lower_level():
+    machine = a_machine(NARROW, level=LEVEL)
+    done(machine, adopting())
+    assert machine.state.level == LEVEL
 
 
 def test_an_adoption_keeps_the_rows_of_every_topic():
@@ -251,7 +257,7 @@ def test_what_ends_and_what_is_adopted_may_have_one_plain_count():
     ended = AdoptedEnd(topic.stream_id, topic.id, topic.created)
     other = a_lost_topic(id=topic.id, created=Revision(1), partitions=some((0, 1)))
     done(machine, adopting(other, ended=[ended]))
-    assert machine.state.level == LEVEL
+    assert machine.state.level == RECORDING_LEVEL
     assert machine.state.deleted == {}
     machine.restore(machine.snapshot())
     assert the_topic(machine, "recovered-1-2").created == 1

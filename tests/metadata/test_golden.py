@@ -79,6 +79,13 @@ def test_image_of_level_2():
     assert image.decode(golden("metadata-image-2"), WIDE) == the_machine(level=2).state
 
 
+def test_the_image_of_level_3_has_the_fields_of_level_2():
+    data = bytearray(golden("metadata-image-2"))
+    data[1] = 3  # the format, after the size of the array
+    assert the_machine(level=3).snapshot() == data
+    assert image.decode(bytes(data), WIDE) == the_machine(level=3).state
+
+
 def test_digest():
     assert the_machine().digest().hex() == "84a6ed2c2aab6c72e4789a588a7910cf"
 

@@ -119,6 +119,29 @@ def test_a_record_of_a_plain_count_is_of_a_shard_that_has_followed_a_stamp():
     assert not machine.state.has_ended(place, Revision(2), Revision(N))
 
 
+def test_level_3_changes_nothing_of_level_2_and_raises_no_revision():
+    one, other = a_machine(NARROW, level=2), a_machine(NARROW, level=2)
+    for machine in (one, other):
+        a_topic(machine)
+    before = one.state.revision
+    assert done(one, Level(3)) == Levelled(3)
+    assert (one.state.level, one.state.revision) == (3, before)
+    for machine in (one, other):
+        done(machine, delete_topic(the_topic(machine)))
+    assert one.state.deleted == other.state.deleted != {}
+
+
+@pytest.mark.parametrize("level", [2, 3])
+def test_a_log_of_level_1_gets_the_rules_of_level_2_with_any_higher_one(level):
+    machine = a_machine(NARROW, level=1)
+    a_topic(machine)
+    before = machine.state.revision
+    done(machine, Level(level))
+    assert machine.state.revision > before
+    done(machine, delete_topic(the_topic(machine)))
+    assert machine.state.deleted != {}
+
+
 def test_a_level_never_falls_and_an_unknown_one_is_refused():
     machine = a_machine(level=LEVEL)
     for number in range(1, LEVEL + 1):

@@ -1,5 +1,6 @@
 """Builders of segments: rows of every kept type, and files around them."""
 
+import sys
 from contextlib import contextmanager
 from dataclasses import replace
 from decimal import Decimal
@@ -17,6 +18,8 @@ from headrace.partition.segments.segment_reader import open_segment
 from headrace.partition.segments.segment_writer import write_segment
 from headrace.storage import stream
 
+FORMATS = (1, 2)
+FORM = FORMATS[-1]  # of what is written without another word
 FIRST = 100
 START_US = 1_700_000_000_000_000
 NAN = float("nan")
@@ -102,13 +105,13 @@ def an_info(first=FIRST, end=FIRST + 60, **changes):
     return replace(info, **changes)
 
 
-def a_segment(root, batch=None, *, name=None, schema=USER, **changes):
+def a_segment(root, batch=None, *, name=None, schema=USER, form=None, **changes):
     """Write a segment with the rows of `batch` and return its info and digests."""
     batch = batch or a_batch(schema=schema)
     first = batch.column("_offset")[0].as_py()
     info = an_info(first, first + batch.num_rows, **changes)
     with root.create(name or info.name) as storage:
-        return info, write_segment(storage, info, schema, [batch])
+        return info, write_segment(storage, info, schema, [batch], form or FORM)
 
 
 def opened(root, info, digests, name=None):
@@ -118,6 +121,14 @@ def opened(root, info, digests, name=None):
 def rows(batches):
     """Return rows that compare by what is printed of them: NaN is NaN, -0.0 is not 0.0."""
     return [str(row) for batch in batches for row in batch.to_pylist()]
+
+
+@pytest.fixture(scope="module", params=FORMATS)
+def each_format(request):
+    """Write segments of one format after the other."""
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(sys.modules[__name__], "FORM", request.param)
+        yield request.param
 
 
 @contextmanager

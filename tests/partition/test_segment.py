@@ -16,6 +16,7 @@ from tests.partition.segments import (
     a_footer,
     a_segment,
     an_info,
+    each_format,
     opened,
     replaced,
     rows,
@@ -42,6 +43,8 @@ from headrace.storage import stream
 from headrace.storage.file import FileDirectory
 from headrace_lab.disk.faults import Crash, Crashed, Fail
 from headrace_lab.disk.memory import MemoryDisk
+
+__all__ = ["each_format"]
 
 
 @pytest.fixture(params=["file", "memory"])
@@ -90,6 +93,7 @@ class TestNames:
         assert parse_name(name) is None
 
 
+@pytest.mark.usefixtures("each_format")
 class TestRoundTrip:
     def test_every_kept_type_comes_back_with_its_nulls(self, root):
         batch = a_batch()
@@ -156,7 +160,7 @@ class TestFile:
         words = a_footer(disk, info.name).metadata
         del words[b"ARROW:schema"]
         assert words == {
-            b"headrace.format": b"1",
+            b"headrace.format": b"2",
             b"headrace.cluster": b"63" * 16,
             b"headrace.group": b"1",
             b"headrace.namespace": b"2748",
@@ -168,6 +172,7 @@ class TestFile:
             b"headrace.tip": b"74" * 16,
             b"headrace.schema_id": b"2",
             b"headrace.row_digest": digests.rows.hex().encode(),
+            b"headrace.no_nan": b"",
         }
 
     def test_columns_are_compressed_and_encoded_as_the_page_says(self):
@@ -178,10 +183,10 @@ class TestFile:
             group.column(n).path_in_schema: group.column(n) for n in range(group.num_columns)
         }
         assert {column.compression for column in columns.values()} == {"ZSTD"}
-        for name in ("_offset", "_timestamp"):
+        for name in ("_hr_offset", "_hr_timestamp"):
             assert "DELTA_BINARY_PACKED" in columns[name].encodings
             assert not columns[name].has_dictionary_page
-        for name in ("_partition", "text", "tags.list.element", "counts.key_value.key"):
+        for name in ("_hr_partition", "text", "tags.list.element", "counts.key_value.key"):
             assert columns[name].has_dictionary_page
 
     @pytest.mark.parametrize(

@@ -49,7 +49,8 @@ def expected():
 
 def as_arrow(found):
     """Return a reader's answer with the types that the rows were sealed with."""
-    return pa.table(found).cast(a_batch(COUNT).schema)
+    schema = a_batch(COUNT).schema
+    return pa.table(found).rename_columns(schema.names).cast(schema)
 
 
 class TestDuckDb:
@@ -65,8 +66,8 @@ class TestDuckDb:
 
     def test_finds_rows_by_offset_and_time(self, database, path):
         query = (
-            "SELECT min(_offset), max(_offset), count(*), sum(id) FROM read_parquet(?) "
-            "WHERE _offset >= 125 AND epoch_us(_timestamp) < ?"
+            "SELECT min(_hr_offset), max(_hr_offset), count(*), sum(id) FROM read_parquet(?) "
+            "WHERE _hr_offset >= 125 AND epoch_us(_hr_timestamp) < ?"
         )
         late = START_US + 4000  # rows come ten to the millisecond
         (answer,) = database.execute(query, [path, late]).fetchall()
@@ -81,7 +82,7 @@ class TestDuckDb:
     def test_reads_many_segments_as_one_table(self, database, path, tmp_path):
         with FileDirectory.open_root(str(tmp_path / "data"), create=False) as root:
             a_segment(root, a_batch(40, first=FIRST + COUNT))
-        query = "SELECT count(DISTINCT _offset), max(_offset) FROM read_parquet(?)"
+        query = "SELECT count(DISTINCT _hr_offset), max(_hr_offset) FROM read_parquet(?)"
         (answer,) = database.execute(query, [str(tmp_path / "data" / "*.parquet")]).fetchall()
         assert answer == (100, 199)
 
@@ -89,14 +90,15 @@ class TestDuckDb:
 class TestPolars:
     def test_reads_the_same_rows(self, path):
         found = polars.read_parquet(path)
-        assert found.schema["_timestamp"] == polars.Datetime("us", "UTC")
+        assert found.schema["_hr_timestamp"] == polars.Datetime("us", "UTC")
         assert found.schema["price"] == polars.Decimal(38, 4)
+        found = found.rename({f"_hr{name}": name for name in a_batch(1).schema.names[:3]})
         assert found.columns == a_batch(1).schema.names
         by_name = {name: [plain(v) for v in found[name].to_list()] for name in found.columns}
         assert by_name == expected()
 
     def test_finds_rows_by_offset(self, path):
-        lazy = polars.scan_parquet(path).filter(polars.col("_offset") >= 150).select("id")
+        lazy = polars.scan_parquet(path).filter(polars.col("_hr_offset") >= 150).select("id")
         assert lazy.collect()["id"].to_list() == [3 * n for n in range(150, 160)]
 
 
@@ -107,11 +109,11 @@ class TestPandas:
         assert columns(as_arrow(table)) == expected()
 
     def test_reads_numbers_and_times_as_its_own(self, path):
-        found = pandas.read_parquet(path, columns=["_offset", "_timestamp", "id"])
-        assert found["_offset"].tolist() == list(range(FIRST, FIRST + COUNT))
+        found = pandas.read_parquet(path, columns=["_hr_offset", "_hr_timestamp", "id"])
+        assert found["_hr_offset"].tolist() == list(range(FIRST, FIRST + COUNT))
         assert found["id"].tolist() == [3 * n for n in range(FIRST, FIRST + COUNT)]
-        assert str(found["_timestamp"].dtype) == "datetime64[us, UTC]"
-        assert found["_timestamp"].iloc[0].value == START_US * 1000
+        assert str(found["_hr_timestamp"].dtype) == "datetime64[us, UTC]"
+        assert found["_hr_timestamp"].iloc[0].value == START_US * 1000
 
 
 def test_every_column_is_compared():

@@ -17,6 +17,7 @@ from tests.partition.segments import (
     a_resealed_file,
     a_segment,
     an_info,
+    each_format,
     opened,
     replaced,
     rows,
@@ -27,10 +28,14 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
 from headrace.model.ids import Offset, Op
+from headrace.model.schema import stored_schema
 from headrace.partition.segments.segment import Digests, identity
 from headrace.partition.segments.segment_reader import open_segment, read_back
 from headrace.storage.file import FileDirectory
 from headrace_lab.disk.memory import MemoryDisk
+
+__all__ = ["each_format"]
+pytestmark = pytest.mark.usefixtures("each_format")
 
 
 class TestOpening:
@@ -78,14 +83,14 @@ class TestOpening:
         ],
     )
     def test_one_of_another_place_or_time_is_refused_though_its_bytes_are_whole(
-        self, key, changes
+        self, key, changes, each_format
     ):
         disk = MemoryDisk()
         stranger, digests = a_segment(disk.root, name="file", **changes)
         expected = an_info()
         error = self.refused(disk, expected, digests, f"another headrace.{key} ", name="file")
-        assert error.expected == identity(expected)[f"headrace.{key}"]
-        assert error.found == identity(stranger)[f"headrace.{key}"]
+        assert error.expected == identity(expected, each_format)[f"headrace.{key}"]
+        assert error.found == identity(stranger, each_format)[f"headrace.{key}"]
 
     def test_one_of_another_range_is_refused(self):
         disk = MemoryDisk()
@@ -112,10 +117,10 @@ class TestOpening:
         error = self.refused(disk, info, others, "another headrace.row_digest")
         assert (error.expected, error.found) == (b"r".hex() * 16, digests.rows.hex())
 
-    def test_one_that_does_not_say_is_refused(self):
+    def test_one_that_does_not_say_is_refused(self, each_format):
         disk = MemoryDisk()
         info, digests = a_segment(disk.root)
-        for key in identity(info):
+        for key in identity(info, each_format):
             file, size = a_resealed_file(disk, info.name, **{key.partition(".")[2]: None})
             error = self.refused(
                 disk, info, Digests(digests.rows, file, size), f"another {key} "
@@ -134,10 +139,26 @@ class TestOpening:
     def test_one_of_a_newer_release_is_named_so(self):
         disk = MemoryDisk()
         info, digests = a_segment(disk.root)
-        file, size = a_resealed_file(disk, info.name, format="2")
+        file, size = a_resealed_file(disk, info.name, format="3")
         with pytest.raises(UnsupportedFormat) as caught:
             opened(disk.root, info, Digests(digests.rows, file, size))
-        assert caught.value.found == "2"
+        assert caught.value.found == "3"
+
+    @pytest.mark.parametrize("text", ["0", "-1", "01", "1.0", "\u0661", "x" * 99, "9" * 5_000])
+    def test_one_of_no_format_is_refused(self, text):
+        disk = MemoryDisk()
+        info, digests = a_segment(disk.root)
+        file, size = a_resealed_file(disk, info.name, format=text)
+        found = Digests(digests.rows, file, size)
+        error = self.refused(disk, info, found, "another headrace.format ")
+        assert error.expected == "1 to 2"
+
+    def test_one_that_says_the_other_format_is_refused(self, each_format):
+        disk = MemoryDisk()
+        info, digests = a_segment(disk.root)
+        file, size = a_resealed_file(disk, info.name, format=str(3 - each_format))
+        with pytest.raises(CorruptSegment, match="another system columns"):
+            opened(disk.root, info, Digests(digests.rows, file, size))
 
     @pytest.mark.parametrize(
         "data", [b"", b"PAR1", b"PAR1PAR1", b"PAR1" + bytes(100) + b"PAR1", bytes(range(256))]
@@ -155,7 +176,7 @@ class TestOpening:
         data = sink.getvalue().to_pybytes()
         disk.put("file", data)
         digests = Digests(b"r" * 16, xxh3_128_digest(data), len(data))
-        self.refused(disk, an_info(), digests, "cannot be read", name="file")
+        self.refused(disk, an_info(), digests, "another headrace.format", name="file")
 
     def test_an_unreadable_one_is_refused(self):
         disk = MemoryDisk()
@@ -276,11 +297,17 @@ class TestReading:
         both = [next(one), next(two), next(two), next(one)]
         assert rows(both[::3]) == rows(both[1:3])
 
-    def test_offsets_that_are_not_dense_are_found_though_nobody_asked_for_them(self, disk):
+    def test_offsets_that_are_not_dense_are_found_though_nobody_asked_for_them(
+        self, disk, each_format
+    ):
         info, digests = a_segment(disk.root)
         offsets = [*range(100, 130), 131, 130, *range(132, 160)]
         table = pa.Table.from_batches([replaced(a_batch(), "_offset", offsets)])
-        words = {**identity(info), "headrace.row_digest": digests.rows.hex()}
+        table = table.rename_columns(stored_schema(table.schema, each_format).names)
+        words = {
+            **identity(info, each_format),
+            "headrace.row_digest": digests.rows.hex(),
+        }
         sink = pa.BufferOutputStream()
         pq.write_table(table.replace_schema_metadata(words), sink)
         data = sink.getvalue().to_pybytes()

@@ -8,7 +8,7 @@ import pytest
 from tests.spark.sealing import seal_all
 
 import headrace
-from headrace.spark.worker.probe import Expected, first_flaw
+from headrace.spark.worker.probe import Expected, checked
 
 SCHEMA = {"id": "int64", "tags": "list<string>"}
 ROWS = [{"id": number, "tags": ["a"] * (number % 3)} for number in range(100)]
@@ -34,7 +34,7 @@ def segment(tmp_path):
 
 def test_a_segment_as_it_was_sealed_has_no_flaw(segment):
     file, schemas = segment
-    assert first_flaw([file, file], schemas, [0, 1]) is None
+    assert checked([file, file], schemas, [0, 1]) == {0: 2, 1: 2}
 
 
 @pytest.mark.parametrize(
@@ -49,23 +49,23 @@ def test_a_segment_as_it_was_sealed_has_no_flaw(segment):
 )
 def test_a_file_that_is_another_is_named_with_what_is_wrong(segment, change, said):
     file, schemas = segment
-    found = first_flaw([replace(file, **change)], schemas, [0])
-    assert found is not None
+    found = checked([replace(file, **change)], schemas, [0])
+    assert isinstance(found, str)
     assert said in found
 
 
 def test_other_columns_than_the_topics_are_a_flaw(segment):
     file, _ = segment
     other = pa.schema([("id", pa.int64()), ("name", pa.string())])
-    found = first_flaw([file], {1: other.serialize().to_pybytes()}, [0])
+    found = checked([file], {1: other.serialize().to_pybytes()}, [0])
     assert found == f"{file.path}: other columns than the topic's"
 
 
 def test_only_the_footers_of_its_share_are_read_by_a_task(segment):
     file, schemas = segment
     strange = replace(file, row_digest=bytes(16))
-    assert first_flaw([file, strange], schemas, [0]) is None
-    assert first_flaw([file, strange], schemas, [1]) is not None
+    assert checked([file, strange], schemas, [0]) == {0: 2}
+    assert isinstance(checked([file, strange], schemas, [1]), str)
 
 
 @pytest.mark.parametrize("word", [b"_offset", b"tags", b"headrace.row_digest"])
@@ -80,12 +80,13 @@ def test_a_flip_in_what_a_footer_says_of_its_columns_is_a_flaw(segment, tmp_path
         flipped[position] ^= 1
         path = tmp_path / f"{position}.parquet"
         path.write_bytes(flipped)
-        assert first_flaw([replace(file, path=str(path))], schemas, [0]) is not None
+        found = checked([replace(file, path=str(path))], schemas, [0])
+        assert isinstance(found, str)
 
 
 def test_a_file_that_is_no_parquet_is_a_flaw(segment, tmp_path):
     file, schemas = segment
     path = tmp_path / "x.parquet"
     path.write_bytes(bytes(file.size))
-    found = first_flaw([replace(file, path=str(path))], schemas, [0])
+    found = checked([replace(file, path=str(path))], schemas, [0])
     assert found.startswith(f"{path}: its footer cannot be read: ")

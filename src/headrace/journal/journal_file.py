@@ -27,7 +27,7 @@ from headrace.storage.seam import Buffer, Storage
 
 MAGIC: Final = b"HRjournl"
 FORMAT: Final = 1
-READER: Final = 2  # the newest `reader_min` that this release understands, see docs/formats
+READER: Final = 3  # the newest `reader_min` that this release understands, see docs/formats
 BLOCK_SIZE: Final = 4096
 BLOCK_COUNT: Final = 2
 FIRST_POSITION: Final = BLOCK_SIZE * BLOCK_COUNT

@@ -29,7 +29,7 @@ from headrace.storage.seam import Directory, is_full
 
 MAGIC: Final = b"HRsuperb"
 FORMAT: Final = 1
-READER: Final = 2  # the newest `reader_min` that this release understands, see docs/formats
+READER: Final = 3  # the newest `reader_min` that this release understands, see docs/formats
 NAMES: Final = ("superblock.a", "superblock.b")
 _SIZE_MAX = 64 * 1024  # far above any real record; a larger file is not read
 SEQUENCE_MAX = 2**62  # more writes than any superblock gets

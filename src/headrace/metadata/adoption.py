@@ -17,7 +17,7 @@ from headrace.metadata.results import MetadataCode, MetadataRefusal, refuse
 from headrace.metadata.rules import PARTITIONS_MAX, MetadataLimits
 from headrace.metadata.state import (
     FOREVER,
-    LEVEL,
+    RECORDING_LEVEL,
     MetadataState,
     SchemaVersion,
     Stream,
@@ -67,8 +67,9 @@ def adopt(
     except _Unfit as unfit:
         return unfit.refused
     work.suspend_retention()
+    level = max(state.level, RECORDING_LEVEL)
     return MetadataState(
-        state.layout, work.revision, work.streams, work.topics, LEVEL, work.deleted
+        state.layout, work.revision, work.streams, work.topics, level, work.deleted
     )
 
 

@@ -163,8 +163,8 @@ class Adopt(MetadataValue, frozen=True):
     """Adopt the shards' orphans into the metadata, as an operator decided.
 
     The revision rises above `floor`, the newest of any shard, and the recorded history is
-    reset: from here on, all shards share one history. Afterwards the log is at level 2, and no
-    topic has a retention limit, since the recorded limits may be out of date.
+    reset: from here on, all shards share one history. Afterwards the log is at level 2 at
+    least, and no topic has a retention limit, since recorded limits may be out of date.
     """
 
     operation: ClassVar[int] = 25

@@ -28,7 +28,8 @@ from headrace.metadata.state import (
 from headrace.model.ids import Revision
 from headrace.model.namespace import DEFAULT_STREAM, Namespace, NamespaceLayout
 
-FORMAT: Final = 2  # equal to the level of the rules that produced the state
+# A format is the level of the rules that produced the state.
+FORMAT: Final = 3  # the newest; its fields are those of format 2
 FORMAT_FIRST: Final = 1  # of level 1, without deleted lives
 CHECKSUM_SIZE: Final = 16  # of an entry
 _PLACE = "metadata image"  # in place of a path, since a snapshot contains it
@@ -58,6 +59,7 @@ class _MetadataImage(_FirstImage, frozen=True):
 _OPENING_DECODER = msgspec.msgpack.Decoder(_MetadataOpening)
 _DECODERS: Final[dict[int, msgspec.msgpack.Decoder[Any]]] = {
     FORMAT_FIRST: msgspec.msgpack.Decoder(_FirstImage),
+    2: msgspec.msgpack.Decoder(_MetadataImage),
     FORMAT: msgspec.msgpack.Decoder(_MetadataImage),
 }
 

@@ -50,6 +50,7 @@ from headrace.metadata.results import (
 from headrace.metadata.rules import MetadataLimits
 from headrace.metadata.state import (
     LEVEL,
+    RECORDING_LEVEL,
     Change,
     MetadataState,
     SchemaVersion,
@@ -274,7 +275,7 @@ class MetadataMachine:
         )
         if refused is not None:
             return refused
-        if retention != topic.retention and self.state.level >= LEVEL:
+        if retention != topic.retention and self.state.level >= RECORDING_LEVEL:
             self._rise()
         return self._altered(
             msgspec.structs.replace(topic, retention=retention, options=options)
@@ -312,13 +313,13 @@ class MetadataMachine:
         if not 1 <= command.number <= LEVEL:
             return refuse(MetadataCode.LEVEL_UNKNOWN, max=LEVEL, found=command.number)
         before, self.state.level = self.state.level, max(self.state.level, command.number)
-        if before < self.state.level and self.state.revision > 0:
+        if before < RECORDING_LEVEL <= self.state.level and self.state.revision > 0:
             self._rise()  # a shard that follows it proves that it is of this history
         return Levelled(self.state.level)
 
     def _forget_life(self, command: ForgetLife) -> Result:
         namespace, created = command.namespace, command.created
-        if self.state.level < LEVEL:
+        if self.state.level < RECORDING_LEVEL:
             return self._too_low()
         if not self.state.layout.holds(namespace) or created < 1:
             return refuse(MetadataCode.NAMESPACE_UNKNOWN, namespace=namespace)
@@ -339,7 +340,9 @@ class MetadataMachine:
         return Adopted(adopted.revision)
 
     def _too_low(self) -> MetadataRefusal:
-        return refuse(MetadataCode.LEVEL_TOO_LOW, expected=LEVEL, found=self.state.level)
+        return refuse(
+            MetadataCode.LEVEL_TOO_LOW, expected=RECORDING_LEVEL, found=self.state.level
+        )
 
     def _rise(self) -> Revision:
         return self.state.rise(self._checksum)

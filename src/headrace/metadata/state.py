@@ -24,9 +24,12 @@ LINEAGE_MAX: Final = 1_024  # entries in the recorded history
 # Deleted lives recorded per namespace. A shard that lags behind by more of them has an orphan,
 # which is kept, not a life to remove.
 DELETED_MAX: Final = 64
-# The newest rules that this release knows, see `commands.Level`: deletions are recorded,
-# revisions are stamped and rise with retention, the history of entries is recorded.
-LEVEL: Final = 2
+# From this level on, deletions are recorded, revisions are stamped and rise with retention, and
+# the history of entries is recorded. See `commands.Level`.
+RECORDING_LEVEL: Final = 2
+# From this level on, Seals of shards write segments of format 2. Metadata is as before.
+SEGMENT_LEVEL: Final = 3
+LEVEL: Final = 3  # the newest that this release knows
 
 
 class MetadataValue(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):
@@ -221,7 +224,7 @@ class MetadataState:
 
     def rise(self, checksum: bytes) -> Revision:
         """Raise the revision for a change of `target` by the entry with this checksum."""
-        if self.level < LEVEL:
+        if self.level < RECORDING_LEVEL:
             self.revision = Revision(self.revision + 1)
         else:
             self.revision = stamp(counter_of(self.revision) + 1, checksum)
@@ -229,7 +232,7 @@ class MetadataState:
 
     def remember(self, change: Change) -> None:
         """Add an entry to the recorded history of this state."""
-        if self.level >= LEVEL:
+        if self.level >= RECORDING_LEVEL:
             self.lineage = (*self.lineage[1 - LINEAGE_MAX :], change)
 
     def is_deleted(self, namespace: Namespace, created: Revision) -> bool:
@@ -288,7 +291,7 @@ class MetadataState:
 
     def remove_topic(self, topic: TopicMetadata) -> None:
         """Delete a topic, and record the deletion of each of its partitions."""
-        for partition in topic.partitions if self.level >= LEVEL else ():
+        for partition in topic.partitions if self.level >= RECORDING_LEVEL else ():
             namespace = self.layout.pack(topic.stream_id, topic.id, partition.id)
             record_deletion(self.deleted, namespace, partition.created)
         folder = self._folders[topic.stream_id]

@@ -72,6 +72,15 @@ class RowDigest:
                 node.update(column.slice(start, _PIECE_ROWS))
         self._row_count += batch.num_rows
 
+    def leaves_without_nan(self) -> list[int]:
+        """Return which floating-point leaves have no NaN so far, counted as in Parquet."""
+        leaves = [leaf for node in self._columns for leaf in node.leaves()]
+        return [
+            number
+            for number, leaf in enumerate(leaves)
+            if leaf.kind in _FLOAT and not leaf.has_nan
+        ]
+
     def columns(self) -> tuple[bytes, ...]:
         """Return the digest of each column's values so far."""
         return tuple(node.digest() for node in self._columns)
@@ -118,7 +127,7 @@ def type_text(kind: pa.DataType, path: str = "") -> str:
 class _Node:
     """One node of a column's tree so far: its streams and its children."""
 
-    __slots__ = ("_take", "children", "kind", "length", "lengths", "nulls", "values")
+    __slots__ = ("_take", "children", "has_nan", "kind", "length", "lengths", "nulls", "values")
 
     def __init__(
         self, kind: pa.DataType, take: "Callable[[_Node, Any], None]", *children: "_Node"
@@ -126,6 +135,7 @@ class _Node:
         self.kind = kind
         self.children = children
         self.length = 0
+        self.has_nan = False  # of a floating-point leaf
         self.nulls = xxh3_128()
         self.lengths = xxh3_128()
         self.values = xxh3_128()
@@ -139,6 +149,10 @@ class _Node:
         self.length += len(array)
         if len(array):
             self._take(self, array)
+
+    def leaves(self) -> "list[_Node]":
+        """Return the nodes without children, in Parquet's order of leaves."""
+        return [leaf for child in self.children for leaf in child.leaves()] or [self]
 
     def digest(self) -> bytes:
         parts = [_LENGTH.pack(self.length)]
@@ -168,6 +182,7 @@ def _take_float(node: _Node, array: pa.Array) -> None:
     filled = pc.add(_without_nulls(array, 0.0), pa.scalar(0.0, node.kind))
     is_nan = pc.is_nan(filled)
     if pc.any(is_nan).as_py():
+        node.has_nan = True
         filled = pc.if_else(is_nan, pa.scalar(float("nan"), node.kind), filled)
     node.values.update(_fixed_bytes(filled, node.kind.byte_width))
 

@@ -1,9 +1,13 @@
-"""Valid schemas of topics, conversion of batches to them, and schema evolution.
+"""Valid schemas of topics, conversion of batches to them, schema evolution, and stored columns.
 
 schema := an Arrow IPC schema message, canonical: no metadata, supported types only
 """
 
+import re
+from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
+from functools import lru_cache
+from itertools import count
 from typing import Final
 
 import pyarrow as pa
@@ -29,6 +33,16 @@ SYSTEM_FIELDS: Final[tuple[pa.Field, ...]] = (
     pa.field("_timestamp", TIMESTAMP, nullable=False),
 )
 RESERVED: Final = "_"  # the prefix of names that Headrace uses, now and later
+
+# Formats of a segment. The first has the names above in the file. The second prefixes them,
+# since Iceberg reserves `_partition`, and numbers all columns: a table can take its files.
+SEGMENT_FORMAT: Final = 2  # the newest
+SEGMENT_FORMAT_FIRST: Final = 1
+SEGMENT_FORMAT_KEY: Final = "headrace.format"  # in the footer
+NO_NAN_KEY: Final = "headrace.no_nan"  # likewise, from format 2 on
+_STORED_PREFIX: Final = "_hr"
+_NUMBERS: Final = re.compile(rb"[0-9]{1,9}(,[0-9]{1,9})*")
+_FIELD_ID: Final = b"PARQUET:field_id"  # Arrow's name for the ID of a Parquet column
 
 SCHEMA_SIZE_MAX: Final = 256 * 1024  # the limit of the metadata machine
 
@@ -149,6 +163,75 @@ def check_sealable(schema: pa.Schema) -> None:
         flaws = ((name, _parquet_flaw(table.select([name]))) for name in schema.names)
         column, flaw = next((each for each in flaws if each[1]), ("", flaw))
         raise BadSchema(column, flaw, hint="Use another type")
+
+
+def stored_name(name: str, form: int) -> str:
+    """Return the name in a segment of format `form` of a column that readers call `name`."""
+    is_prefixed = form > SEGMENT_FORMAT_FIRST and name.startswith(RESERVED)
+    return _STORED_PREFIX + name if is_prefixed else name
+
+
+@lru_cache(maxsize=64)  # many segments have few schemas
+def stored_schema(schema: pa.Schema, form: int) -> pa.Schema:
+    """Return the columns in a segment, for all columns of its rows: with IDs from format 2 on.
+
+    The numbers are those that Iceberg gives the columns of a new table, which readers of its
+    tables believe before names.
+    """
+    if form == SEGMENT_FORMAT_FIRST:
+        return schema
+    named = [field.with_name(stored_name(field.name, form)) for field in schema]
+    return pa.schema(_numbered(named, count(1)))
+
+
+def parquet_schema(stored: pa.Schema) -> pq.ParquetSchema:
+    """Return the schema that Parquet makes of these columns: only a written file reveals it."""
+    sink = pa.BufferOutputStream()
+    pq.write_table(stored.empty_table(), sink)
+    return pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+
+
+def rows_schema(stored: pa.Schema, form: int) -> pa.Schema:
+    """Return the columns of the rows in a segment, by the names in the file."""
+    if form == SEGMENT_FORMAT_FIRST:
+        return stored
+    known = {stored_name(field.name, form): field.name for field in SYSTEM_FIELDS}
+    # A system's name without the prefix gets one: it is not a name of this format.
+    names = [known.get(name) or stored_name(name, form) for name in stored.names]
+    return pa.schema([each.with_name(name) for each, name in zip(stored, names, strict=True)])
+
+
+def leaves_without_nan(metadata: Mapping[bytes, bytes]) -> frozenset[int]:
+    """Return which floating-point leaves of a segment have no NaN, by its footer's metadata.
+
+    A leaf is counted from 0, as in a row group. One that is not named may have a NaN, which
+    Parquet's statistics leave out.
+    """
+    text = metadata.get(NO_NAN_KEY.encode(), b"")
+    if not _NUMBERS.fullmatch(text):  # no footer of ours
+        return frozenset()
+    return frozenset(map(int, text.split(b",")))
+
+
+def _numbered(fields: Iterable[pa.Field], numbers: Iterator[int]) -> list[pa.Field]:
+    """Number fields that are side by side, and then what is inside each."""
+    own = [(field, next(numbers)) for field in fields]
+    return [
+        field.with_type(_numbered_inside(field.type, numbers)).with_metadata(
+            {_FIELD_ID: b"%d" % number}
+        )
+        for field, number in own
+    ]
+
+
+def _numbered_inside(kind: pa.DataType, numbers: Iterator[int]) -> pa.DataType:
+    if pa.types.is_struct(kind):
+        return pa.struct(_numbered(kind, numbers))
+    if pa.types.is_list(kind):
+        return pa.list_(*_numbered([kind.value_field], numbers))
+    if pa.types.is_map(kind):
+        return pa.map_(*_numbered([kind.key_field, kind.item_field], numbers))
+    return kind
 
 
 def _check_canonical(schema: pa.Schema) -> None:

@@ -2,10 +2,13 @@
 
 import asyncio
 from concurrent.futures import Executor
+from functools import partial
 
 from headrace.journal.group import Group
 from headrace.metadata.machine import MetadataMachine
+from headrace.metadata.state import SEGMENT_LEVEL
 from headrace.model.ids import GroupId, Op
+from headrace.model.schema import SEGMENT_FORMAT, SEGMENT_FORMAT_FIRST
 from headrace.node.config.settings import Config
 from headrace.node.group.driver import Driver
 from headrace.node.group.pump import Pump, PumpLimits
@@ -43,8 +46,19 @@ def a_running_shard(number: GroupId, store: Store, node: Node, judges: Executor)
     driver.on_failed_checkpoint = shard.on_unpaired
     driver.after = lambda: node.wake() if reconciler.due_at_ms() == 0 else None
     shard.set_doubt(is_in_doubt=node.doubt is not None)  # before a Seal that is due
+    driver.pump.segment_format = partial(_segment_format, node, store.group)
     driver.start()
     return Running(shard, driver, Admission(node.loop, judges))
+
+
+def _segment_format(node: Node, group: Group) -> int:
+    """Return the newest format of segments that every release which may open the log reads.
+
+    A shard that could not lock older releases out stays at the first.
+    """
+    level = 0 if node.catalog is None else node.catalog.state.level
+    can_read = min(level, group.superblock.current.reader_min)
+    return SEGMENT_FORMAT if can_read >= SEGMENT_LEVEL else SEGMENT_FORMAT_FIRST
 
 
 def _driver(

@@ -9,7 +9,7 @@
                written: its presence shows that all groups were created
     healing    group 0 is rebuilt from its copy, if that has more and fits the shards
     doubt      metadata and shards are compared; disagreements are reported
-    level      the log records which releases may open it, before new rules apply
+    level      all groups record which releases may open them, before new rules apply
     cursors    those beyond the end of their partition are reported
     ready      partitions are routed, pumps run
 
@@ -35,7 +35,6 @@ from headrace.errors import DiskFull, HeadraceError, StorageFailed
 from headrace.journal.group import Group
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.journal.recovery.recovery_report import RecoveryReport
-from headrace.journal.superblock import FORMAT
 from headrace.metadata.machine import MetadataMachine
 from headrace.metadata.state import LEVEL
 from headrace.model.ids import GroupId, Identity, ReplicaId
@@ -314,7 +313,7 @@ class Boot:
 
             def bring_back(number: GroupId = number) -> RecoveryReport:
                 options = StoreOptions(
-                    group=self._options(number, journal.slots, journal.file_size),
+                    group=self._options(number, journal.slots, journal.file_size, LEVEL),
                     sealer=lambda: Children(self.config.seal.children),
                 )
                 group = self.metadata_group
@@ -396,7 +395,8 @@ class Boot:
         if group is None:
             return
         try:
-            group.require_reader(LEVEL)
+            for each in (group, *(store.group for store in self.stores.values())):
+                each.require_reader(LEVEL)
         except DiskFull as error:
             self._note("level", f"level {LEVEL} is postponed: {error}")
         else:
@@ -461,7 +461,7 @@ class Boot:
         self.heads.write_now(node.heads, served)
 
     def _options(
-        self, number: GroupId, slots: int, file_size: int, reader_min: int = FORMAT
+        self, number: GroupId, slots: int, file_size: int, reader_min: int
     ) -> RecoveryOptions:
         assert self.heads is not None
         state = self.groups.setdefault(number, GroupState())

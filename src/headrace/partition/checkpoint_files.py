@@ -37,7 +37,6 @@ from headrace.partition.files.carry import CarryFile, write_carry
 from headrace.partition.files.carry_table import Item
 from headrace.partition.files.file_set import FileFinding, ShardFiles
 from headrace.partition.files.placement import Carried, Local, PlacedHere, UnplacedHere
-from headrace.partition.machine.operations import Schema
 from headrace.partition.machine.partitions_machine import Capture, PartitionsMachine
 from headrace.partition.machine.state import PartitionsState, Piece, Placed, Segment, Unplaced
 from headrace.partition.segments.seal_job import (
@@ -179,7 +178,7 @@ class CheckpointFiles:
         held = [(file, some) for file, some in self.files.holding(ops) if file is not None]
         carried = {op: file for file, some in held for op in some}
         for segment in due:
-            job = self._job(segment, capture.schemas, carried, journal)
+            job = self._job(segment, capture, carried, journal)
             if isinstance(job, SealJob):
                 jobs.append(job)
                 chosen.append(segment)
@@ -295,7 +294,7 @@ class CheckpointFiles:
     def _job(
         self,
         segment: Segment,
-        schemas: dict[int, tuple[Schema, ...]],
+        capture: Capture,
         carried: Carrying,
         journal: Journal,
     ) -> SealJob | str:
@@ -309,8 +308,9 @@ class CheckpointFiles:
         number = self.machine.state.topic_number(segment.namespace)
         return SealJob(
             info=self.info(segment),
+            format=capture.format,
             partition_id=self.machine.state.partition_id(segment.namespace),
-            schemas={one.version: one.schema for one in schemas[number]},
+            schemas={one.version: one.schema for one in capture.schemas[number]},
             parts=tuple(parts),
             directory=self.files.segments.path,
             temporary=f"{self.new_id():016x}{LEFTOVER_SUFFIX}",

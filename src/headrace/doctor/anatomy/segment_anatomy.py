@@ -3,7 +3,6 @@
 A damaged footer is parsed in a child process: if the parser crashes, only the child dies.
 """
 
-import base64
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
@@ -13,9 +12,17 @@ import pyarrow.parquet as pq
 
 from headrace.doctor.anatomy.file_anatomy import Anatomy, Table, opened
 from headrace.doctor.look.segments import MAGIC, extent
-from headrace.errors import BadBatch, BadRequest, BadSchema, first_line
+from headrace.errors import BadBatch, BadRequest, BadSchema, Corrupt, first_line
 from headrace.model.row_digest import RowDigest
-from headrace.partition.segments.segment import OFFSET, ROW_DIGEST_KEY, is_dense, retyped
+from headrace.model.schema import stored_name
+from headrace.partition.segments.segment import (
+    OFFSET,
+    ROW_DIGEST_KEY,
+    format_of,
+    is_dense,
+    retyped,
+    rows_schema_of,
+)
 from headrace.partition.segments.segment_reader import open_parquet
 from headrace.storage.seam import Storage
 from headrace.storage.stream import whole_digest
@@ -59,8 +66,9 @@ def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
         metadata = parquet.metadata
         said = metadata.metadata or {}
         _require_segment(file, said)
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
-    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        form = format_of(said, file.path)
+        schema = rows_schema_of(said, form)
+    except (pa.ArrowException, OSError, ValueError, KeyError, Corrupt) as error:
         why = first_line(error)
         found.flaw(None, f"its footer cannot be read: {why}")
         return
@@ -72,9 +80,10 @@ def _parquet(file: Storage, found: Anatomy, limit: int) -> None:
     found.fields |= {"rows": metadata.num_rows, "written by": metadata.created_by}
     columns = Table("columns", ("column", "type", "nullable"))
     for each in schema:
-        columns.add(limit, each.name, str(each.type), "yes" if each.nullable else "no")
+        name = stored_name(each.name, form)
+        columns.add(limit, name, str(each.type), "yes" if each.nullable else "no")
     found.tables.append(columns)
-    _groups(parquet, schema, found, limit)
+    _groups(parquet, schema, form, found, limit)
 
 
 def _require_segment(file: Storage, said: dict[bytes, bytes]) -> None:
@@ -85,7 +94,9 @@ def _require_segment(file: Storage, said: dict[bytes, bytes]) -> None:
         )
 
 
-def _groups(parquet: pq.ParquetFile, schema: pa.Schema, found: Anatomy, limit: int) -> None:
+def _groups(
+    parquet: pq.ParquetFile, schema: pa.Schema, form: int, found: Anatomy, limit: int
+) -> None:
     table = Table("row groups", _HEADS)
     found.tables.append(table)
     try:
@@ -103,10 +114,10 @@ def _groups(parquet: pq.ParquetFile, schema: pa.Schema, found: Anatomy, limit: i
         try:
             rows = parquet.read_row_group(number, use_threads=False)
             for each in rows.to_batches():
-                batch = retyped(each, schema)
+                batch = retyped(each, schema, form)
                 if digest is not None:
                     digest.update(batch)
-            if not is_dense(rows.column(OFFSET).combine_chunks(), first):
+            if not is_dense(rows.column(stored_name(OFFSET, form)).combine_chunks(), first):
                 state = f"its offsets are not consecutive from {first:,}"
         except (pa.ArrowException, OSError, KeyError, BadBatch) as error:
             state = first_line(error)

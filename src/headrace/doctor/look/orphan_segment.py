@@ -6,7 +6,6 @@ the name's, identify the partition. In a damaged file each row group is proven b
 any other segment.
 """
 
-import base64
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -25,14 +24,14 @@ from headrace.model.ids import Identity, Offset, Op
 from headrace.model.namespace import NamespaceLayout
 from headrace.model.schema import SYSTEM_FIELDS, encode_schema
 from headrace.partition.segments.segment import (
-    FORMAT,
-    FORMAT_KEY,
     OFFSET,
     ROW_DIGEST_KEY,
     TIMESTAMP,
     Digests,
     SegmentInfo,
+    format_of,
     parse_name,
+    rows_schema_of,
 )
 from headrace.partition.segments.segment_reader import open_parquet
 from headrace.storage.seam import Storage
@@ -114,7 +113,7 @@ def _described(task: LoneTask, storage: Storage) -> SegmentTask | str:
         return "it does not end like a segment"
     try:
         said = open_parquet(storage).metadata.metadata or {}
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
+        schema = rows_schema_of(said, format_of(said, task.name))
         texts = {key.decode(): value.decode() for key, value in said.items()}
         info = _info(texts)
         user = encode_schema(pa.schema(list(schema)[len(SYSTEM_FIELDS) :]))
@@ -151,8 +150,6 @@ def _info(texts: dict[str, str]) -> SegmentInfo:
 
 def _stranger(task: LoneTask, texts: dict[str, str], info: SegmentInfo) -> str:
     """Say why a segment does not belong to this group, or that its name and footer differ."""
-    if texts.get(FORMAT_KEY) != str(FORMAT):
-        return f"its format is {texts.get(FORMAT_KEY)}, but this release knows {FORMAT}"
     if (info.cluster, info.group) != (task.identity.cluster, task.identity.group):
         return "it belongs to another cluster or group"
     if not NamespaceLayout(*task.identity.namespace_bits).holds(info.namespace):

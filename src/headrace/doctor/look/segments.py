@@ -5,7 +5,6 @@ with correct page checksums, has its offsets, and yields exactly the same bytes 
 again: page checksums do not cover page headers, and a wrong header silently changes rows.
 """
 
-import base64
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import accumulate
@@ -16,15 +15,17 @@ import pyarrow.parquet as pq
 
 from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.errors import Corrupt, CorruptSegment, first_line
-from headrace.model.schema import decode_schema
+from headrace.model.schema import decode_schema, stored_name, stored_schema
 from headrace.partition.segments.segment import (
     OFFSET,
     ROW_DIGEST_KEY,
     Digests,
     SegmentInfo,
+    format_of,
     identity,
     is_dense,
     retyped,
+    rows_schema_of,
     segment_schema,
 )
 from headrace.partition.segments.segment_reader import open_parquet, open_segment
@@ -116,7 +117,8 @@ class DamagedSegment:
     """A damaged segment whose footer can be read and is the expected one."""
 
     storage: Storage
-    schema: pa.Schema
+    format: int
+    schema: pa.Schema  # of the rows
     parquet: Any  # a pq.ParquetFile
     bounds: list[int]  # the first offset of each row group, and the end
 
@@ -130,7 +132,7 @@ class DamagedSegment:
         if not is_dense(batch.column(OFFSET), self.bounds[number]):
             raise self._flaw(number, "its offsets are not consecutive", None)
         before = self.parquet.metadata.row_group(number)
-        again = _encoded(batch, self.schema, before)
+        again = _encoded(batch, self.schema, self.format, before)
         after = pq.read_metadata(pa.BufferReader(again)).row_group(0)
         for column in range(before.num_columns):
             start, size = extent(before.column(column))
@@ -145,7 +147,7 @@ class DamagedSegment:
     def _decoded(self, number: int) -> pa.RecordBatch:
         try:
             table = self.parquet.read_row_group(number, use_threads=False)
-            batches = [retyped(one, self.schema) for one in table.to_batches()]
+            batches = [retyped(one, self.schema, self.format) for one in table.to_batches()]
             return batches[0] if len(batches) == 1 else pa.concat_batches(batches)
         except (pa.ArrowException, OSError, IndexError, KeyError) as error:
             why = first_line(error)
@@ -155,13 +157,14 @@ class DamagedSegment:
     def _first_bad(self, number: int) -> tuple[str, int | None]:
         """Find the first column of a row group that does not decode."""
         for field in self.schema:
+            stored = stored_name(field.name, self.format)
             try:
-                self.parquet.read_row_group(number, columns=[field.name], use_threads=False)
+                self.parquet.read_row_group(number, columns=[stored], use_threads=False)
             except (pa.ArrowException, OSError):
                 group = self.parquet.metadata.row_group(number)
                 for column in range(group.num_columns):
                     chunk = group.column(column)
-                    if chunk.path_in_schema.split(".")[0] == field.name:
+                    if chunk.path_in_schema.split(".")[0] == stored:
                         return field.name, extent(chunk)[0]
         return self.schema.names[0], None
 
@@ -181,24 +184,25 @@ def open_ruin(
         parquet = open_parquet(storage)
         metadata = parquet.metadata
         said = metadata.metadata or {}
-        found = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(said[b"ARROW:schema"])))
+        form = format_of(said, path)
+        found = rows_schema_of(said, form)
         counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         why = first_line(error)
         raise CorruptSegment(f"its footer cannot be read ({why})", path=path) from error
-    for key, value in {**identity(info), ROW_DIGEST_KEY: rows.hex()}.items():
+    for key, value in {**identity(info, form), ROW_DIGEST_KEY: rows.hex()}.items():
         if said.get(key.encode(), b"").decode("utf-8", "replace") != value:
             raise CorruptSegment(f"its footer has a different {key}", path=path)
     if not found.equals(expected) or sum(counts) != info.row_count:
         raise CorruptSegment("its footer has different columns or rows", path=path)
-    return DamagedSegment(
-        storage, expected, parquet, list(accumulate(counts, initial=int(info.first)))
-    )
+    bounds = list(accumulate(counts, initial=int(info.first)))
+    return DamagedSegment(storage, form, expected, parquet, bounds)
 
 
 def _encoded(
     batch: pa.RecordBatch,
     schema: pa.Schema,
+    form: int,
     before: Any,  # noqa: ANN401 - a pq.RowGroupMetaData
 ) -> pa.Buffer:
     """Write a row group again, with dictionaries where its footer declares them.
@@ -207,13 +211,14 @@ def _encoded(
     If its footer is wrong about that, the bytes differ.
     """
     sink = pa.BufferOutputStream()
+    stored = stored_schema(schema, form)
     plain = {
         path
-        for number, path in enumerate(leaves(schema))
+        for number, path in enumerate(leaves(stored))
         if not before.column(number).has_dictionary_page
     }
-    with pq.ParquetWriter(sink, schema, **writer_settings(schema, plain)) as writer:
-        writer.write_batch(batch, row_group_size=batch.num_rows)
+    with pq.ParquetWriter(sink, stored, **writer_settings(stored, plain, form)) as writer:
+        writer.write_batch(batch.rename_columns(stored.names), row_group_size=batch.num_rows)
     return sink.getvalue()
 
 

@@ -20,6 +20,7 @@ from headrace.model.ids import Identity as GroupIdentity
 from headrace.model.namespace import Namespace, NamespaceLayout
 from headrace.model.proposal import EntryProposal
 from headrace.model.results import AppendResult
+from headrace.model.schema import SEGMENT_FORMAT
 from headrace.node.bootstrap import METADATA_FILE_SIZE
 from headrace.node.group.driver import now_us
 from headrace.node.identity import GROUPS, METADATA, ClusterIdentity, group_name, read_or_make
@@ -91,7 +92,7 @@ class GroupWriter:
     def checkpoint(self) -> None:
         """Seal, and complete the checkpoint."""
         self.unsealed_size = self.unsealed_count = 0
-        body = operations.encode(operations.Seal(expire=False))
+        body = operations.encode(operations.Seal(expire=False, format=SEGMENT_FORMAT))
         in_shard = self.group.journal.identity.group
         self.put(EntryProposal(SEAL, body if in_shard else b""), self.timestamp)
         self.flush()
@@ -174,7 +175,7 @@ def make(path: str, like: ClusterIdentity, file_size: int) -> NewLog:
         reader_min=LEVEL,
     )
     group, _ = recover(_room(root, METADATA), cluster.identity, MetadataGroup(machine), options)
-    own = StoreOptions(group=RecoveryOptions(file_size=file_size))
+    own = StoreOptions(group=RecoveryOptions(file_size=file_size, reader_min=LEVEL))
     stores = {
         number: open_store(_room(root, number), cluster.of(number), own)
         for number in cluster.shards

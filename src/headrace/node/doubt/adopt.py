@@ -24,7 +24,7 @@ from headrace.metadata.commands import (
 )
 from headrace.metadata.state import (
     FOREVER,
-    LEVEL,
+    RECORDING_LEVEL,
     MetadataState,
     TopicMetadata,
     TopicPartition,
@@ -437,7 +437,7 @@ class WayOut:
         commands: tuple[Command, ...] = (command,)
         state = self.catalog.state
         is_behind = not is_within(self.doubt.floor, state.revision)
-        if ended or closed or state.level < LEVEL or is_behind:
+        if ended or closed or state.level < RECORDING_LEVEL or is_behind:
             commands = (Adopt(self.doubt.floor, ended, (), (), closed), command)
         refused = self.catalog.machine.judge(commands)
         if refused is not None:
@@ -476,10 +476,11 @@ class WayOut:
         if self.held is not None:
             self.held.open(commands, done)
             return
-        if self.catalog.state.level < LEVEL and not self.catalog.may_level:
+        level = self.catalog.state.level
+        if level < RECORDING_LEVEL and not self.catalog.may_level:
             raise NotReady(
-                f"the log is at level {self.catalog.state.level}, but this needs level "
-                f"{LEVEL}, which did not fit on the disk",
+                f"the log is at level {level}, but this needs level {RECORDING_LEVEL}, which "
+                "did not fit on the disk",
                 hint="Free disk space, then restart the node",
             )
         first, *rest = commands

@@ -27,15 +27,12 @@ from headrace.journal.heads import Head
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
 from headrace.model.proposal import EntryProposal
+from headrace.model.schema import SEGMENT_FORMAT_FIRST
 from headrace.node.group.seal_pace import SealPace
 from headrace.partition.machine import operations
 from headrace.vsr.peer_messages import SoloAppend, SoloReply
 from headrace.vsr.replica import Replica
 
-_SEAL_REQUESTS = {
-    expire: EntryProposal(SEAL, operations.encode(operations.Seal(expire=expire)))
-    for expire in (True, False)
-}
 _FREEING = frozenset({operations.ClosePartition.operation, operations.Purge.operation})
 BUSY_MS = 50  # about the time to write a full pipeline
 RETRY_S = 1.0  # between two attempts of a checkpoint that could not be written
@@ -75,6 +72,10 @@ def _unobserved(entry: Entry, result: object) -> None:
     return
 
 
+def _first_format() -> int:
+    return SEGMENT_FORMAT_FIRST
+
+
 @dataclass(slots=True)
 class Pump:
     """Drives one group. All calls come from one thread, sequentially."""
@@ -88,6 +89,7 @@ class Pump:
     inbox_size: int = 0
     seals_in_flight: int = 0
     expires: bool = True  # Seals expire writers and stages that were idle too long
+    segment_format: Callable[[], int] = _first_format  # of what the next Seal writes
     may_seal: bool = True  # False: the log is left unchanged until the first request
     owes_seal: bool = False  # a Seal was due and could not be written
     seal_failed: bool = False  # since the last tick, which schedules the retry
@@ -249,7 +251,8 @@ class Pump:
         self.owes_seal = False
         self.pace.sealed()
         self.seals_in_flight += 1
-        return [self.replica.on_request(_SEAL_REQUESTS[self.expires], now)]
+        seal = operations.Seal(self.expires, self.segment_format())
+        return [self.replica.on_request(EntryProposal(SEAL, operations.encode(seal)), now)]
 
     def _relieve(self, now: int) -> list[Effect]:
         """Seal if due, or if only a checkpoint can free slots."""

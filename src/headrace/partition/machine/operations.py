@@ -12,12 +12,13 @@ changes: a new field makes a new operation. Full story in docs/formats/operation
 
 import struct
 from dataclasses import dataclass
-from typing import ClassVar, Final, get_args
+from typing import Annotated, ClassVar, Final, get_args
 
 import msgspec
 
 from headrace.model.ids import Offset, Revision
 from headrace.model.results import Receipt
+from headrace.model.schema import SEGMENT_FORMAT, SEGMENT_FORMAT_FIRST
 from headrace.storage.seam import Buffer
 
 # Numbers that no other machine uses, so that an entry alone shows which machine it is for.
@@ -121,9 +122,16 @@ class Purge(PartitionValue, frozen=True):
 
 
 class Seal(PartitionValue, frozen=True):
-    """The body of the group's Seal; an empty one expires nothing."""
+    """The body of the group's Seal; an empty one expires nothing.
+
+    The format is that of the segments that are written at this Seal, so that all replicas and
+    every replay write the same. Format 1 is omitted: releases that know no other read the body.
+    """
 
     expire: bool  # drop writers and stages that were idle too long, by this entry's time
+    format: Annotated[int, msgspec.Meta(ge=SEGMENT_FORMAT_FIRST, le=SEGMENT_FORMAT)] = (
+        SEGMENT_FORMAT_FIRST
+    )
 
 
 TopicCommand = SetSchema | Publish | Discard
@@ -145,6 +153,8 @@ class StageHeader:
 
 def encode(command: Command | Seal) -> bytes:
     """Return the body of the entry whose operation is `command.operation`."""
+    if isinstance(command, Seal) and command.format == SEGMENT_FORMAT_FIRST:
+        return msgspec.msgpack.encode((command.expire,))
     return msgspec.msgpack.encode(command)
 
 
@@ -167,7 +177,7 @@ def is_command(operation: int) -> bool:
 
 
 def decode_seal(body: Buffer) -> Seal:
-    """Read a Seal's body from any bytes. An unreadable body expires nothing."""
+    """Read a Seal's body from any bytes. An unreadable body expires nothing, in format 1."""
     if not len(body):
         return Seal(expire=False)
     try:

@@ -69,6 +69,7 @@ class Capture:
     segments: tuple[tuple[Segment, ...], ...]  # of all partitions
     live: tuple[Op, ...]  # entries with rows that are in no segment, ascending
     schemas: dict[int, tuple[Schema, ...]]  # of all topics, by number
+    format: int  # of all segments that are written now, also of earlier Seals
 
 
 @dataclass(slots=True)
@@ -269,7 +270,8 @@ class PartitionsMachine:
     def _seal(self, entry: Entry) -> Sealed:
         state, header = self.state, entry.header
         writer_count = stage_count = 0
-        if decode_seal(entry.body).expire:
+        seal = decode_seal(entry.body)
+        if seal.expire:
             writer_count, stage_count = self._expire(header.timestamp)
         made: list[Segment] = []
         for namespace in sorted(state.partitions):
@@ -283,6 +285,7 @@ class PartitionsMachine:
             tuple(one.segments for one in state.partitions.values() if one.segments),
             tuple(sorted(set(state.live_ops()))),
             {number: topic.schemas for number, topic in state.topics.items()},
+            seal.format,
         )
         return Sealed(len(made), writer_count, stage_count)
 

@@ -44,6 +44,7 @@ class SealJob(PartitionValue, frozen=True):
     """Everything needed to write one segment."""
 
     info: SegmentInfo
+    format: int  # of the file
     partition_id: int
     schemas: dict[int, bytes]  # all of the topic, by version
     parts: tuple[SealPart, ...]
@@ -133,7 +134,7 @@ def _write(
     file = directory.create(job.temporary)
     try:
         batches = _batches(job, schemas, read)
-        digests = write_segment(file, job.info, schemas.user(version), batches)
+        digests = write_segment(file, job.info, schemas.user(version), batches, job.format)
         wait = begin(file.sync)
         try:
             _read_back(job, directory, schemas.user(version), digests)

@@ -2,38 +2,51 @@
 
     name     := namespace:16 hex "-" created:decimal "-" first:20 digits "-" end:20 digits
                 ".parquet"
-    columns  := _partition:int32  _offset:int64  _timestamp:timestamp[us, UTC]  the user's
+    columns  := partition:int32  offset:int64  timestamp:timestamp[us, UTC]  the user's
     metadata := headrace.format  headrace.cluster  headrace.group  headrace.namespace
                 headrace.created  headrace.first  headrace.end  headrace.first_op
                 headrace.seal_op  headrace.tip  headrace.schema_id  headrace.row_digest
+                headrace.no_nan
 
 A segment is an immutable Parquet file with the rows [first, end), all of one schema version.
-Numbers in the metadata are decimal, bytes are hex. `segment_writer.py` and `segment_reader.py`
-write and read it; docs/formats/segment.md documents it.
+Numbers in the metadata are decimal, bytes are hex. The system's columns are called `_partition`
+and so on in format 1; in format 2 they are called `_hr_partition` and so on, columns have IDs,
+and there is a `no_nan`. Readers see one set of names, and row digests cover those.
+`segment_writer.py` and `segment_reader.py` write and read it; docs/formats/segment.md documents
+it.
 """
 
+import base64
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 import pyarrow as pa
 
+from headrace.errors import CorruptSegment, refuse_newer
 from headrace.model.ids import CLUSTER_ID_SIZE, Offset, Op
 from headrace.model.row_digest import DIGEST_SIZE
-from headrace.model.schema import SYSTEM_FIELDS
-
-FORMAT: Final = 1
+from headrace.model.schema import (
+    SEGMENT_FORMAT,
+    SEGMENT_FORMAT_FIRST,
+    SEGMENT_FORMAT_KEY,
+    SYSTEM_FIELDS,
+    rows_schema,
+    stored_name,
+)
 
 OFFSET: Final = "_offset"
 TIMESTAMP: Final = "_timestamp"
 SYSTEM_ROW_SIZE: Final = sum(field.type.bit_width // 8 for field in SYSTEM_FIELDS)
 
-FORMAT_KEY: Final = "headrace.format"
 ROW_DIGEST_KEY: Final = "headrace.row_digest"
+SCHEMA_KEY: Final = "ARROW:schema"  # where Arrow looks for the schema that it wrote
 
 _NUMBER_MAX: Final = 2**64 - 1  # of a namespace or a revision
 _OFFSET_MAX: Final = 2**63 - 1  # of the column
+_FORMAT_NUMBER: Final = re.compile(r"[1-9][0-9]{0,8}")
 _NAME = re.compile(r"([0-9a-f]{16})-(0|[1-9][0-9]{0,19})-([0-9]{20})-([0-9]{20})\.parquet")
 
 
@@ -100,10 +113,47 @@ def segment_schema(schema: pa.Schema) -> pa.Schema:
     return pa.schema([*SYSTEM_FIELDS, *schema])
 
 
-def identity(info: SegmentInfo) -> dict[str, str]:
-    """Return the metadata of the file, without the row digest."""
+def format_of(said: Mapping[bytes, bytes], path: str) -> int:
+    """Return the format that a footer names. UnsupportedFormat: of a newer release."""
+    text = said.get(SEGMENT_FORMAT_KEY.encode(), b"").decode("utf-8", "replace")
+    if _FORMAT_NUMBER.fullmatch(text):
+        refuse_newer(path, SEGMENT_FORMAT, text)
+        return int(text)
+    raise CorruptSegment(
+        f"another {SEGMENT_FORMAT_KEY}",
+        path=path,
+        expected=f"{SEGMENT_FORMAT_FIRST} to {SEGMENT_FORMAT}",
+        found=text or "nothing",
+    )
+
+
+def rows_schema_of(said: Mapping[bytes, bytes], form: int) -> pa.Schema:
+    """Return the columns of the rows in a segment, by its footer.
+
+    ValueError, KeyError or an error of Arrow: it has no schema.
+    """
+    return _rows_schema(said[SCHEMA_KEY.encode()], form)
+
+
+@lru_cache(maxsize=64)  # many segments have few schemas
+def _rows_schema(encoded: bytes, form: int) -> pa.Schema:
+    return rows_schema(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))), form)
+
+
+def encode_stored(schema: pa.Schema, form: int) -> str:
+    """Return the schema for a footer of format 2: names as stored, without the IDs.
+
+    Parquet's own schema has those, and Arrow adds them when it reads.
+    """
+    names = [stored_name(name, form) for name in schema.names]
+    named = [field.with_name(name) for field, name in zip(schema, names, strict=True)]
+    return base64.b64encode(pa.schema(named).serialize()).decode()
+
+
+def identity(info: SegmentInfo, form: int) -> dict[str, str]:
+    """Return the metadata of the file, without what depends on its rows."""
     return {
-        FORMAT_KEY: str(FORMAT),
+        SEGMENT_FORMAT_KEY: str(form),
         "headrace.cluster": info.cluster.hex(),
         "headrace.group": str(info.group),
         "headrace.namespace": str(info.namespace),
@@ -124,14 +174,17 @@ def columns_text(schema: Iterable[pa.Field]) -> str:
     )
 
 
-def retyped(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def retyped(
+    batch: pa.RecordBatch, schema: pa.Schema, form: int = SEGMENT_FORMAT_FIRST
+) -> pa.RecordBatch:
     """Return the columns of `schema`, in its order and with its names of inner fields.
 
-    Parquet has its own names for those, which do not change the type.
+    `batch` has the names of format `form`. Parquet has its own names for inner fields, which do
+    not change the type.
     """
     columns = []
     for field in schema:
-        column = batch.column(field.name)
+        column = batch.column(stored_name(field.name, form))
         same = column.type.equals(field.type, check_metadata=True)
         columns.append(column if same else _relabelled(column, field))
     return pa.RecordBatch.from_arrays(columns, schema=schema)

@@ -6,7 +6,6 @@ are written with the rows, before any digest, but do not cover page headers. Eve
 `CorruptSegment`.
 """
 
-import base64
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -16,23 +15,31 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.errors import BadRequest, CorruptSegment, first_line, refuse_newer
+from headrace.errors import BadRequest, CorruptSegment, first_line
 from headrace.model.ids import Offset
 from headrace.model.row_digest import RowDigest
-from headrace.model.schema import SYSTEM_FIELDS
+from headrace.model.schema import (
+    NO_NAN_KEY,
+    SEGMENT_FORMAT_FIRST,
+    SYSTEM_FIELDS,
+    leaves_without_nan,
+    parquet_schema,
+    stored_name,
+    stored_schema,
+)
 from headrace.partition.segments.row_group_cache import RowGroupCache
 from headrace.partition.segments.segment import (
-    FORMAT,
-    FORMAT_KEY,
     OFFSET,
     ROW_DIGEST_KEY,
     TIMESTAMP,
     Digests,
     SegmentInfo,
     columns_text,
+    format_of,
     identity,
     is_dense,
     retyped,
+    rows_schema_of,
     segment_schema,
 )
 from headrace.storage.seam import Storage
@@ -50,6 +57,7 @@ class SegmentFile:
     info: SegmentInfo
     digests: Digests
     schema: pa.Schema  # as sealed: the system's columns, then the user's
+    format: int  # of the file: it names and numbers its columns otherwise
     _storage: Storage
     _sums: Sums  # of the file when it was verified
     _metadata: pq.FileMetaData
@@ -92,7 +100,7 @@ class SegmentFile:
         return self.info.end
 
     def check_rows(self, pace: Pace = unpaced) -> None:
-        """Check every row against the row digest."""
+        """Check every row against the row digest, and what the footer says of NaN."""
         digest = RowDigest(self.schema)
         reader = self._reader()
         for group in range(len(self._bounds) - 1):
@@ -100,6 +108,20 @@ class SegmentFile:
                 digest.update(batch)
             pace(self.digests.size // (len(self._bounds) - 1))
         _expect(self._storage.path, "row digest", self.digests.rows, digest.digest())
+        if self.format > SEGMENT_FORMAT_FIRST:
+            said = sorted(leaves_without_nan(self._metadata.metadata))
+            _expect(self._storage.path, NO_NAN_KEY, digest.leaves_without_nan(), said)
+
+    def check_columns(self) -> None:
+        """Check names, types and IDs of the columns in Parquet's own schema."""
+        expected = parquet_schema(stored_schema(self.schema, self.format))
+        if not self._metadata.schema.equals(expected):
+            raise CorruptSegment(
+                "other columns in the file",
+                path=self._storage.path,
+                expected=str(expected),
+                found=str(self._metadata.schema),
+            )
 
     def close(self) -> None:
         """Close the storage too."""
@@ -135,8 +157,9 @@ class SegmentFile:
         wanted = list(dict.fromkeys([OFFSET, *names]))
         schema = pa.schema([self.schema.field(name) for name in wanted])
         try:
-            table = reader.read_row_group(group, columns=wanted, use_threads=False)
-            batches = [retyped(batch, schema) for batch in table.to_batches()]
+            stored = [stored_name(name, self.format) for name in wanted]
+            table = reader.read_row_group(group, columns=stored, use_threads=False)
+            batches = [retyped(batch, schema, self.format) for batch in table.to_batches()]
         except pa.ArrowMemoryError:
             raise  # the bytes were checked: this node is out of memory, the file is intact
         except (pa.ArrowException, OSError) as error:
@@ -187,16 +210,17 @@ def open_segment(
     try:
         metadata = open_parquet(storage, sums).metadata
         found = metadata.metadata or {}
-        schema = pa.ipc.read_schema(pa.py_buffer(base64.b64decode(found[b"ARROW:schema"])))
+        form = format_of(found, path)
+        schema = rows_schema_of(found, form)
         counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     except (pa.ArrowException, OSError, ValueError, KeyError) as error:
         raise _unreadable(path, error) from error
-    _check_identity(path, {**identity(info), ROW_DIGEST_KEY: digests.rows.hex()}, found)
+    _check_identity(path, {**identity(info, form), ROW_DIGEST_KEY: digests.rows.hex()}, found)
     system = columns_text(list(schema)[: len(SYSTEM_FIELDS)])
     _expect(path, "system columns", columns_text(SYSTEM_FIELDS), system)
     _expect(path, "row count", info.row_count, sum(counts))
     bounds = [Offset(offset) for offset in accumulate(counts, initial=int(info.first))]
-    return SegmentFile(info, digests, schema, storage, sums, metadata, bounds)
+    return SegmentFile(info, digests, schema, form, storage, sums, metadata, bounds)
 
 
 def read_back(storage: Storage, info: SegmentInfo, schema: pa.Schema, written: Digests) -> None:
@@ -213,6 +237,7 @@ def read_back(storage: Storage, info: SegmentInfo, schema: pa.Schema, written: D
             expected=columns_text(expected),
             found=columns_text(file.schema),
         )
+    file.check_columns()
     file.check_rows()
 
 
@@ -240,12 +265,9 @@ def _check_bytes(storage: Storage, digests: Digests, pace: Pace) -> Sums:
 
 
 def _check_identity(path: str, expected: dict[str, str], found: dict[bytes, bytes]) -> None:
-    texts = {key: found.get(key.encode(), b"").decode("utf-8", "replace") for key in expected}
-    version = texts[FORMAT_KEY]
-    if version.isascii() and version.isdigit():
-        refuse_newer(path, FORMAT, version)
     for key, value in expected.items():
-        _expect(path, key, value, texts[key] or "nothing")
+        text = found.get(key.encode(), b"").decode("utf-8", "replace")
+        _expect(path, key, value, text or "nothing")
 
 
 def _expect(

@@ -20,14 +20,22 @@ from headrace.errors import (
     first_line,
 )
 from headrace.model.row_digest import RowDigest
-from headrace.model.schema import SYSTEM_FIELDS
+from headrace.model.schema import (
+    NO_NAN_KEY,
+    SEGMENT_FORMAT,
+    SEGMENT_FORMAT_FIRST,
+    SYSTEM_FIELDS,
+    parquet_schema,
+    stored_schema,
+)
 from headrace.partition.segments.segment import (
     OFFSET,
     ROW_DIGEST_KEY,
-    TIMESTAMP,
+    SCHEMA_KEY,
     Digests,
     SegmentInfo,
     columns_text,
+    encode_stored,
     identity,
     is_dense,
     retyped,
@@ -51,7 +59,7 @@ SAMPLE_COUNT: Final = 1024  # of short values: fewer than twice as many are take
 SAMPLE_COUNT_MIN: Final = 16  # fewer prove nothing about the rest
 UNREPEATED_SHARE: Final = 0.98
 # Offsets count up and timestamps nearly so: their differences are a few bits each.
-DELTA_ENCODED: Final = {OFFSET: "DELTA_BINARY_PACKED", TIMESTAMP: "DELTA_BINARY_PACKED"}
+DELTA_ENCODED: Final = slice(1, 3)  # of the system's columns
 
 
 def write_segment(
@@ -59,18 +67,19 @@ def write_segment(
     info: SegmentInfo,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
+    form: int = SEGMENT_FORMAT,
 ) -> Digests:
     """Write the rows [first, end) into the empty file `storage`, unsynced; return its digests.
 
-    `schema` names the user's columns; `batches` have the system's in front. After any error
-    the file is garbage. SealFailed: the rows do not match `info`, or Parquet cannot hold them;
-    DiskFull and StorageFailed: the disk. Named errors of `batches` and MemoryError pass through
-    unchanged.
+    `schema` names the user's columns; `batches` have the system's in front, with the names that
+    readers see; `form` is the file's format. After any error the file is garbage. SealFailed:
+    the rows do not match `info`, or Parquet cannot hold them; DiskFull and StorageFailed: the
+    disk. Named errors of `batches` and MemoryError pass through unchanged.
     """
     assert storage.size() == 0
     sink = WriteStream(storage)
     try:
-        rows = _write(sink, info, segment_schema(schema), batches)
+        rows = _write(sink, info, segment_schema(schema), batches, form)
         sink.flush()
     except pa.ArrowMemoryError:
         raise  # temporary, and not the fault of the rows
@@ -81,16 +90,24 @@ def write_segment(
     return Digests(rows, sink.digest(), sink.byte_count)
 
 
-def writer_settings(schema: pa.Schema, plain: Collection[str] = ()) -> dict[str, Any]:
-    """Return the writer options of a segment; the leaves in `plain` have no dictionary."""
+def writer_settings(
+    schema: pa.Schema, plain: Collection[str] = (), form: int = SEGMENT_FORMAT
+) -> dict[str, Any]:
+    """Return the writer options of a segment; the leaves in `plain` have no dictionary.
+
+    `schema` has the columns as stored.
+    """
+    delta = dict.fromkeys(schema.names[DELTA_ENCODED], "DELTA_BINARY_PACKED")
     return {
         "compression": COMPRESSION,
         "compression_level": COMPRESSION_LEVEL,
         "use_dictionary": [
-            path for path in leaves(schema) if path not in DELTA_ENCODED and path not in plain
+            path for path in leaves(schema) if path not in delta and path not in plain
         ],
-        "column_encoding": DELTA_ENCODED,
+        "column_encoding": delta,
         "write_page_checksum": True,
+        # Arrow would store the IDs a second time, in a text of three times the size.
+        "store_schema": form == SEGMENT_FORMAT_FIRST,
     }
 
 
@@ -159,19 +176,24 @@ def _write(
     info: SegmentInfo,
     schema: pa.Schema,
     batches: Iterable[pa.RecordBatch],
+    form: int,
 ) -> bytes:
     """Write the file and return the digest of its rows."""
     groups = _checked(sink.storage.path, info, schema, batches)
     first = next(groups)
     file = pa.PythonFile(sink, mode="w")
-    writer = pq.ParquetWriter(file, schema, **writer_settings(schema, unrepeated(first)))
-    digest = RowDigest(schema)
+    stored = stored_schema(schema, form)
+    writer = pq.ParquetWriter(file, stored, **writer_settings(stored, unrepeated(first), form))
+    digest = RowDigest(schema)  # of the names that readers see: equal in every format
     try:
         for batch in chain([first], groups):
             digest.update(batch)
-            writer.write_batch(batch, row_group_size=batch.num_rows)
+            renamed = batch.rename_columns(stored.names)
+            writer.write_batch(renamed, row_group_size=batch.num_rows)
         rows = digest.digest()
-        writer.add_key_value_metadata({**identity(info), ROW_DIGEST_KEY: rows.hex()})
+        writer.add_key_value_metadata(
+            {**identity(info, form), ROW_DIGEST_KEY: rows.hex(), **_said(digest, schema, form)}
+        )
         writer.close()
     except BaseException:
         sink.abandon()
@@ -179,6 +201,14 @@ def _write(
             writer.close()
         raise
     return rows
+
+
+def _said(digest: RowDigest, schema: pa.Schema, form: int) -> dict[str, str]:
+    """Return what a footer says of its columns from format 2 on."""
+    if form == SEGMENT_FORMAT_FIRST:
+        return {}
+    leaves_text = ",".join(map(str, digest.leaves_without_nan()))
+    return {NO_NAN_KEY: leaves_text, SCHEMA_KEY: encode_stored(schema, form)}
 
 
 def _checked(
@@ -216,11 +246,9 @@ def _alike(
 def leaves(schema: pa.Schema) -> list[str]:
     """Return the Parquet paths of all columns, such as `items.list.element.price`.
 
-    Arrow names encoded columns by these paths; only a written file reveals them.
+    Arrow names encoded columns by these paths.
     """
-    sink = pa.BufferOutputStream()
-    pq.write_table(schema.empty_table(), sink)
-    columns = pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    columns = parquet_schema(schema)
     return [columns.column(index).path for index in range(len(columns))]
 
 

@@ -17,6 +17,7 @@ from weakref import WeakKeyDictionary
 
 from headrace.errors import BadConfig, Busy
 from headrace.model.projection import Projection
+from headrace.model.schema import stored_name
 from headrace.spark.source.delta_scan import filtering
 from headrace.spark.source_options import SourceOptions, parse, suggestion
 from headrace.spark.topic_source import PLAN_TIMEOUT, TopicSource
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 LASTING: Final = "120s"  # how long the lease outlives a dead driver
 _PROBES: Final = 2  # per task slot, so that every executor gets some
+_REPORT: Final = "host string, flaw string, formats map<int, int>"  # of a probe
 _MEANT: Final = ("address", "path", "tokenFile", "minPartitions", "timeout")
 
 # No session setting may make a scan skip rows.
@@ -150,25 +152,35 @@ def _frame(
     whole = spark_schema(Projection.of(lease.view.schema, None).schema)
     narrow = spark_schema(Projection.of(lease.view.schema, columns).schema)
     files = [file for each in lease.partitions for file in each.files]
-    is_scan = bool(files) and _are_seen(spark, lease)
+    formats = _seen_formats(spark, lease) if files else None
+    is_scan = formats is not None
     starts = {
         each.partition: each.sealed_end if is_scan else each.first for each in lease.partitions
     }
     ends = {each.partition: each.end for each in lease.partitions}
     parts = []
-    if is_scan:
-        parts.append(_scan(spark, lease.partitions, whole).select(*_quoted(columns)))
+    for form, paths in sorted((formats or {}).items()):
+        rows = _scan(spark, paths, whole, form, lease.partitions)
+        parts.append(rows.select(*_quoted(columns)))
     if not is_scan or starts != ends:
         parts.append(_tail(spark, topic_source, narrow, starts, ends))
     return reduce(lambda one, other: one.union(other), parts), is_scan
 
 
 def _scan(
-    spark: "SparkSession", partitions: "Sequence[LeasedPartition]", schema: "StructType"
+    spark: "SparkSession",
+    paths: Sequence[str],
+    schema: "StructType",
+    form: int,
+    partitions: "Sequence[LeasedPartition]",
 ) -> "DataFrame":
-    paths = [f"file://{file.path}" for each in partitions for file in each.files]
-    how = _SCAN | filtering(schema)
-    rows = spark.read.schema(schema).options(**how).parquet(*paths)
+    """Read segments of one format. A column that is missing by its name would read as null."""
+    from pyspark.sql.types import StructField, StructType
+
+    stored = {field.name: stored_name(field.name, form) for field in schema}
+    fields = [StructField(stored[one.name], one.dataType, one.nullable) for one in schema]
+    reader = spark.read.schema(StructType(fields)).options(**_SCAN, **filtering(schema))
+    rows = reader.parquet(*(f"file://{path}" for path in paths)).toDF(*stored)
     for each in partitions:
         # The first file may begin with trimmed rows. The last one ends at the sealed end, which
         # was checked with the lease.
@@ -205,8 +217,11 @@ def _tail(
     return reader.load()
 
 
-def _are_seen(spark: "SparkSession", lease: "Lease") -> bool:
-    """Have tasks check the files. Warns of the first flaw and returns whether there is none."""
+def _seen_formats(spark: "SparkSession", lease: "Lease") -> dict[int, list[str]] | None:
+    """Have tasks check the files, and return their paths by format.
+
+    Warns of the first flaw, and returns None then.
+    """
     task_count = _PROBES * spark.sparkContext.defaultParallelism
     files = [
         Expected(file.path, file.start, file.end, file.version, file.size, file.row_digest)
@@ -219,24 +234,32 @@ def _are_seen(spark: "SparkSession", lease: "Lease") -> bool:
     }
     probe = probing(files, schemas, task_count)
     numbers = spark.range(0, task_count, 1, task_count)
-    flaw = _first_flaw(numbers.mapInArrow(probe, "host string, flaw string"))
-    if flaw is not None:
+    found = _reported(numbers.mapInArrow(probe, _REPORT))
+    if isinstance(found, str):
         warnings.warn(
             f"Spark's tasks cannot read the segments of {lease.view.name} directly, so all "
-            f"rows come through the node: {flaw}",
+            f"rows come through the node: {found}",
             stacklevel=4,
         )
-    return flaw is None
+        return None
+    paths: dict[int, list[str]] = {}
+    for place, file in enumerate(files):
+        paths.setdefault(found[place], []).append(file.path)
+    return paths
 
 
-def _first_flaw(told: "DataFrame") -> str | None:
+def _reported(told: "DataFrame") -> dict[int, int] | str:
+    """Return the format of each file, by place, or the first flaw."""
     from pyspark.errors import PySparkException
 
     try:
-        flaws = [f"{each.flaw} (on {each.host})" for each in told.collect() if each.flaw]
+        reports = told.collect()
     except PySparkException as error:  # a corrupt footer may kill a worker: the node names it
         return f"a task that checked them failed: {str(error).splitlines()[0]}"
-    return flaws[0] if flaws else None
+    flaws = [f"{each.flaw} (on {each.host})" for each in reports if each.flaw]
+    if flaws:
+        return flaws[0]
+    return {place: form for each in reports for place, form in each.formats.items()}
 
 
 def _quoted(columns: Sequence[str]) -> list[str]:

@@ -15,9 +15,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from headrace.errors import first_line
-from headrace.model.schema import SYSTEM_FIELDS
+from headrace.model.schema import (
+    SEGMENT_FORMAT,
+    SEGMENT_FORMAT_FIRST,
+    SEGMENT_FORMAT_KEY,
+    SYSTEM_FIELDS,
+    parquet_schema,
+    stored_schema,
+)
 
 _ROW_DIGEST: Final = b"headrace.row_digest"
+_FORMATS: Final = range(SEGMENT_FORMAT_FIRST, SEGMENT_FORMAT + 1)
+REPORT: Final = pa.schema(
+    [("host", pa.string()), ("flaw", pa.string()), ("formats", pa.map_(pa.int32(), pa.int32()))]
+)
 _OFFSET_PLACE: Final = 1  # of `_offset` among the columns
 
 
@@ -38,25 +49,29 @@ def probing(
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
     """Return the function of a task: it checks all file sizes and a share of the footers.
 
+    It reports the first flaw, and otherwise the format of each file of its share, by place.
     `schemas` are the user's columns of each version, as Arrow IPC.
     """
 
     def probe(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                flaw = first_flaw(files, schemas, range(number, len(files), task_count))
-                row = {"host": [socket.gethostname()], "flaw": [flaw]}
-                yield pa.RecordBatch.from_pydict(
-                    row, pa.schema([("host", pa.string()), ("flaw", pa.string())])
-                )
+                found = checked(files, schemas, range(number, len(files), task_count))
+                flaw, formats = (found, {}) if isinstance(found, str) else (None, found)
+                row = {
+                    "host": [socket.gethostname()],
+                    "flaw": [flaw],
+                    "formats": [list(formats.items())],
+                }
+                yield pa.RecordBatch.from_pydict(row, REPORT)
 
     return probe
 
 
-def first_flaw(
+def checked(
     files: Sequence[Expected], schemas: dict[int, bytes], share: Sequence[int]
-) -> str | None:
-    """Describe the first file that is not as expected; None if all are."""
+) -> dict[int, int] | str:
+    """Return the format of each file of the share, or describe the first unexpected file."""
     for file in files:
         try:
             with open(file.path, "rb") as opened:
@@ -65,25 +80,38 @@ def first_flaw(
             return f"{file.path}: {error.strerror}"
         if size != file.size:
             return f"{file.path}: {size} bytes, but the log has {file.size}"
-    columns = {version: _columns(data) for version, data in schemas.items()}
+    columns = {
+        (version, form): _columns(data, form)
+        for version, data in schemas.items()
+        for form in _FORMATS
+    }
+    formats = {}
     for place in share:
-        flaw = _checked_footer(files[place], columns)
-        if flaw is not None:
-            return f"{files[place].path}: {flaw}"
-    return None
+        found = _checked_footer(files[place], columns)
+        if isinstance(found, str):
+            return f"{files[place].path}: {found}"
+        formats[place] = found
+    return formats
 
 
-def _columns(data: bytes) -> pq.ParquetSchema:
+def _columns(data: bytes, form: int) -> pq.ParquetSchema:
     """Return the Parquet schema of a segment."""
     user = pa.ipc.read_schema(pa.py_buffer(data))
-    sink = pa.BufferOutputStream()
-    pq.write_table(pa.schema([*SYSTEM_FIELDS, *user]).empty_table(), sink)
-    return pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
+    return parquet_schema(stored_schema(pa.schema([*SYSTEM_FIELDS, *user]), form))
 
 
-def _checked_footer(file: Expected, columns: dict[int, pq.ParquetSchema]) -> str | None:
+def _checked_footer(
+    file: Expected, columns: dict[tuple[int, int], pq.ParquetSchema]
+) -> int | str:
+    """Return the format that a footer names, or its flaw."""
     try:
-        return _footer_flaw(pq.read_metadata(file.path), file, columns[file.version])
+        footer = pq.read_metadata(file.path)
+        text = (footer.metadata or {}).get(SEGMENT_FORMAT_KEY.encode(), b"")
+        form = next((each for each in _FORMATS if text == b"%d" % each), None)
+        if form is None:
+            known = f"{SEGMENT_FORMAT_FIRST} to {SEGMENT_FORMAT}"
+            return f"its format is {text.decode(errors='replace')!r}, but {known} are known"
+        return _footer_flaw(footer, file, columns[file.version, form]) or form
     except (pa.ArrowException, OSError, ValueError) as error:  # also names that are not text
         return f"its footer cannot be read: {first_line(error)}"
 
