@@ -22,6 +22,7 @@ from headrace.errors import (
 from headrace.model.ids import KEEP_NEXT
 from headrace.wire.address import Address, parse_addresses
 from headrace.wire.erase_messages import EraseDeleted
+from headrace.wire.file_messages import GetFileDigests
 from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import ErrorReply, Hello, Ping, Pong
 from headrace.wire.lease_messages import ReleaseLease
@@ -108,6 +109,7 @@ async def test_another_version_of_the_protocol_ends_at_once():
     ("version", "request_", "what"),
     [
         (1, ReleaseLease(bytes(16)), "leases; version 2 does"),
+        (3, GetFileDigests(bytes(16)), "fetching files; version 4 does"),
         (2, EraseDeleted(0), "erasing; version 3 does"),
         (
             2,

@@ -13,6 +13,7 @@ from headrace.client.read.lease import _partition
 from headrace.errors import BadFrame, BadRequest
 from headrace.wire.lease_messages import FileInfo, PartitionFiles, ReleaseLease
 from headrace.wire.lease_messages import LeaseReleased as Released
+from headrace.wire.topic_messages import PartitionInfo
 
 ROWS = [{"id": number} for number in range(100)]
 
@@ -83,17 +84,43 @@ def test_a_block_ends_its_lease(tmp_path):
         assert leases(log) == 0
 
 
-async def test_a_lease_that_the_node_has_forgotten_is_lost_and_says_why(tmp_path, caplog):
+async def test_a_lease_that_the_node_has_forgotten_is_taken_again(tmp_path, caplog):
+    caplog.set_level("INFO")
     door = Door("embedded", "async", tmp_path / "data")
     async with door.log() as log:
         topic = await log.create_topic("orders", {"id": "int64"})
+        await topic.append(ROWS)
+        await asyncio.to_thread(seal_all, tmp_path / "data")
         lease = await topic.lease_files(1.5)
-        await topic.caller.get(ReleaseLease(lease._id), Released)  # as a restart does
+        await topic.caller.get(ReleaseLease(lease.id), Released)  # as a restart does
+        async with asyncio.timeout(10):
+            while "lease on default/orders: taken again" not in caplog.text:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert lease.lost is None
+        assert (await log.status())["leases"] == {"count": 1, "files": 1, "kept_bytes": 0}
+        await lease.release()
+        assert (await log.status())["leases"]["count"] == 0
+
+
+async def test_a_forgotten_lease_with_a_file_that_is_gone_is_lost_and_says_why(
+    tmp_path, caplog
+):
+    door = Door("embedded", "async", tmp_path / "data")
+    async with door.log() as log:
+        topic = await log.create_topic("orders", {"id": "int64"})
+        await topic.append(ROWS)
+        await asyncio.to_thread(seal_all, tmp_path / "data")
+        lease = await topic.lease_files(1.5)
+        await topic.trim(100)
+        await topic.caller.get(ReleaseLease(lease.id), Released)
         async with asyncio.timeout(10):
             while lease.lost is None:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
         assert "the lease expired, or the node restarted" in str(lease.lost)
         assert "lease on default/orders: the lease expired" in caplog.text
+        async with asyncio.timeout(10):
+            while (await log.status())["leases"]["count"]:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
 
 
 @pytest.mark.parametrize("lasting", ["10ms", "1h", 0])
@@ -121,5 +148,6 @@ def a_file(first, end):
     ],
 )
 def test_files_that_are_not_the_rows_are_not_taken(first, sealed_end, files):
+    answer = PartitionFiles(first, sealed_end, 30, "/data", tuple(files))
     with pytest.raises(BadFrame, match="partition 3"):
-        _partition(3, PartitionFiles(first, sealed_end, 30, "/data", tuple(files)))
+        _partition(3, PartitionInfo(3, 1), answer, [None] * len(files))

@@ -11,6 +11,7 @@ from headrace.errors import Busy
 from headrace.model.results import FetchedPiece
 from headrace.partition.segments.segment import segment_name
 from headrace.wire.error_codes import to_error, to_failed
+from headrace.wire.file_messages import FetchFile, FileChunk, FileDigests, GetFileDigests
 from headrace.wire.frames import FrameReader, check_body, decode_message, encode_frame
 from headrace.wire.lease_messages import FileInfo, Leased, PartitionFiles
 from headrace.wire.messages import AppendRequest, FetchReply, Hello, LeaseFiles
@@ -136,6 +137,77 @@ cd 10 00                                         # size
 c4 10 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d  # row_digest
 0e 0f
 """
+GET_FILE_DIGESTS = """\
+48 52 57 31                                      # magic
+68 00                                            # kind
+00 00                                            # flags
+08 00 00 00 00 00 00 00                          # id
+dc 05 00 00                                      # deadline_ms
+13 00 00 00                                      # meta_size
+00 00 00 00                                      # body_size
+00 00 00 00                                      # body_crc
+00 00 00 00                                      # zeros
+c2 a3 4d 64                                      # head_crc
+91                                               # array of 1
+c4 10 6c 65 61 73 65 20 6f 66 20 73 69 78 74 65  # lease_id
+65 6e
+"""
+FILE_DIGESTS = """\
+48 52 57 31                                      # magic
+69 00                                            # kind
+00 00                                            # flags
+08 00 00 00 00 00 00 00                          # id
+00 00 00 00                                      # deadline_ms
+14 00 00 00                                      # meta_size
+00 00 00 00                                      # body_size
+00 00 00 00                                      # body_crc
+00 00 00 00                                      # zeros
+bc 11 9d 98                                      # head_crc
+91                                               # array of 1
+91                                               # 1 file
+c4 10 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d  # digest
+0e 0f
+"""
+FETCH_FILE = """\
+48 52 57 31                                      # magic
+6a 00                                            # kind
+00 00                                            # flags
+09 00 00 00 00 00 00 00                          # id
+dc 05 00 00                                      # deadline_ms
+39 00 00 00                                      # meta_size
+00 00 00 00                                      # body_size
+00 00 00 00                                      # body_crc
+00 00 00 00                                      # zeros
+e9 ed 65 6a                                      # head_crc
+98                                               # array of 8
+c4 10 6c 65 61 73 65 20 6f 66 20 73 69 78 74 65  # lease_id
+65 6e
+cf 00 01 00 00 02 00 00 03                       # namespace
+07                                               # created
+00                                               # first
+64                                               # end
+c4 10 00 01 02 03 04 05 06 07 08 09 0a 0b 0c 0d  # digest
+0e 0f
+cd 10 00                                         # position
+ce 00 10 00 00                                   # size_max
+"""
+FILE_CHUNK = """\
+48 52 57 31                                      # magic
+6b 00                                            # kind
+00 00                                            # flags
+09 00 00 00 00 00 00 00                          # id
+00 00 00 00                                      # deadline_ms
+16 00 00 00                                      # meta_size
+04 00 00 00                                      # body_size
+a5 08 42 42                                      # body_crc
+00 00 00 00                                      # zeros
+0a 2e 48 cd                                      # head_crc
+92                                               # array of 2
+cd 10 00                                         # position
+c4 10 10 11 12 13 14 15 16 17 18 19 1a 1b 1c 1d  # checksum
+1e 1f
+50 41 52 31                                      # body
+"""
 FAILED = """\
 48 52 57 31                                      # magic
 05 00                                            # kind
@@ -194,6 +266,31 @@ GOLDEN = {
         b"",
         0,
     ),
+    "get file digests": (
+        GET_FILE_DIGESTS,
+        GetFileDigests(b"lease of sixteen"),
+        8,
+        b"",
+        1500,
+    ),
+    "file digests": (FILE_DIGESTS, FileDigests((bytes(range(16)),)), 8, b"", 0),
+    "fetch file": (
+        FETCH_FILE,
+        FetchFile(
+            b"lease of sixteen",
+            0x0001_000002_000003,
+            7,
+            0,
+            100,
+            bytes(range(16)),
+            4096,
+            1 << 20,
+        ),
+        9,
+        b"",
+        1500,
+    ),
+    "file chunk": (FILE_CHUNK, FileChunk(4096, bytes(range(16, 32))), 9, b"PAR1", 0),
     "failed": (FAILED, BUSY, 2**40, b"", 0),
 }
 PAGE = (PAGES.parent / "protocol.md").read_text()

@@ -14,7 +14,7 @@ def an_id(number: int) -> bytes:
 
 
 def a_file(name: str) -> HeldLease:
-    return HeldLease(1, name, 100)
+    return HeldLease(1, name, 100, bytes(16))
 
 
 def a_table(*names: str, now: float = 0.0) -> Leases:

@@ -6,13 +6,16 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask
+from tests.node.nodes import Writer, a_config, a_node, a_topic, append, ask, ask_whole
+from xxhash import xxh3_128_digest
 
 from headrace.errors import BadRequest, PartitionUnknown, Refused
 from headrace.node.group.driver import now_us
+from headrace.partition.files.file_set import ShardFiles
 from headrace.partition.machine.segment_cut import SEGMENT_SIZES
 from headrace.partition.segments.segment import ROW_DIGEST_KEY
 from headrace.wire import topic_messages, write_messages
+from headrace.wire.file_messages import FetchFile, GetFileDigests
 from headrace.wire.greeting import GetStatus
 from headrace.wire.lease_messages import LeaseFiles, LeaseReleased, ReleaseLease, RenewLease
 from headrace.wire.topic_messages import PartitionInfo
@@ -281,5 +284,34 @@ def test_a_lease_that_cannot_be_takes_nothing(tmp_path):
         with pytest.raises(BadRequest, match="a lease must last"):
             await ask(node, a_lease(info, 0))
         assert (await figures(node))["count"] == 0
+
+    run(tmp_path, scene)
+
+
+def test_a_file_that_goes_with_its_lease_during_a_fetch_is_not_called_damaged(
+    tmp_path, monkeypatch
+):
+    async def scene(node):
+        info = await a_topic(node)
+        await append(node, Writer(info), 10)
+        await seal(node)
+        (path,) = paths(await ask(node, a_lease(info)))
+        (digest,) = (await ask(node, GetFileDigests(LEASE))).digests
+        assert digest == xxh3_128_digest(path.read_bytes())
+        (where,) = info.partitions
+        fetch = FetchFile(LEASE, where.namespace, where.created, 0, 10, digest, 0, 1 << 20)
+        chunk, body = await ask_whole(node, fetch)
+        assert (chunk.position, b"".join(body)) == (0, path.read_bytes())
+        real = ShardFiles.part
+
+        def late(*args):
+            node.node.lessor.leases.release(LEASE)
+            path.unlink()
+            return real(*args)
+
+        monkeypatch.setattr(ShardFiles, "part", late)
+        with pytest.raises(Refused, match="the lease expired"):
+            await ask(node, fetch)
+        assert node.node.status()["groups"]["1"]["findings"] == []
 
     run(tmp_path, scene)

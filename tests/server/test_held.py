@@ -25,11 +25,13 @@ from tests.server.builders import (
 
 from headrace.model.results import AppendResult
 from headrace.server.connections.traffic import Traffic
+from headrace.wire.file_messages import FetchFile
 from headrace.wire.frames import HEADER_SIZE
 from headrace.wire.greeting import Ping
 from headrace.wire.read_messages import FetchReply
 
 MIB = 1024 * 1024
+A_FILE_FETCH = FetchFile(bytes(16), 1, 1, 0, 9, bytes(16), 0, MIB)
 
 
 @dataclass(slots=True)
@@ -83,7 +85,8 @@ def test_an_answer_counts_before_it_is_made_until_it_is_taken(loop):
     run(scene(), loop)
 
 
-def test_fetches_that_fill_the_node_make_it_busy():
+@pytest.mark.parametrize("fetch", [a_fetch(MIB), A_FILE_FETCH], ids=["rows", "file"])
+def test_fetches_that_fill_the_node_make_it_busy(fetch):
     async def scene():
         shelf, limits = Shelf(), some_limits(queue_size_max=4 * MIB)
         async with (
@@ -91,14 +94,14 @@ def test_fetches_that_fill_the_node_make_it_busy():
             await a_peer(listener) as one,
             await a_peer(listener) as two,
         ):
-            await _ask_for_many(one, a_fetch(MIB), 4)
+            await _ask_for_many(one, fetch, 4)
             await until(lambda: len(shelf.open) == 4)
-            assert (await two.ask(a_fetch(MIB))).code == "Busy"
+            assert (await two.ask(fetch)).code == "Busy"
             assert (await two.ask(an_append(), 8, [b"rows"])).code == "Busy"
             shelf.answer_all()
             for _ in range(4):
                 assert type((await one.receive())[1]) is FetchReply
-            await two.send(a_fetch(MIB), 9)
+            await two.send(fetch, 9)
             await until(lambda: len(shelf.open) == 1)
             shelf.answer_all()
             assert type((await two.receive())[1]) is FetchReply

@@ -14,6 +14,11 @@ class Lease:
         self._runner = runner
 
     @property
+    def id(self) -> bytes:
+        """Its id, under which executors fetch the files."""
+        return self._core.id
+
+    @property
     def partitions(self) -> tuple[LeasedPartition, ...]:
         """Every partition with its files, as of when the lease was taken."""
         return self._core.partitions

@@ -15,6 +15,7 @@ from headrace.partition.checkpoint_files import CheckpointFiles
 from headrace.partition.machine.state import Partition, Placed, Segment
 from headrace.partition.reader import Key
 from headrace.partition.segments.segment import segment_name
+from headrace.wire.file_messages import FILE_NOT_LEASED, FILE_REPLACED, FetchFile
 from headrace.wire.lease_messages import (
     LEASE_ID_SIZE,
     LEASE_UNKNOWN,
@@ -42,10 +43,11 @@ class HeldLease(NamedTuple):
     shard: GroupId
     name: str
     size: int
+    digest: bytes  # xxh3-128 of the whole file
 
 
 class _Lease(NamedTuple):
-    files: tuple[HeldLease, ...]
+    files: dict[str, HeldLease]  # by name, in the order of the answer
     deadline: float
 
 
@@ -77,13 +79,44 @@ class Leases:
     ) -> tuple[HeldLease, ...]:
         """Keep files, after `check`; return those of the lease that had this ID before."""
         before = self.release(lease_id)
-        self._leases[lease_id] = _Lease(files, now + duration_ms / 1_000)
+        by_name = {held.name: held for held in files}
+        self._leases[lease_id] = _Lease(by_name, now + duration_ms / 1_000)
         return before
 
     def renew(self, lease_id: bytes, duration_ms: int, now: float) -> None:
         """Extend a lease: it lasts this long from now."""
         _check_id(lease_id)
         _check_duration(duration_ms)
+        known = self._known(lease_id, now)
+        self._leases[lease_id] = known._replace(deadline=now + duration_ms / 1_000)
+
+    def digests(self, lease_id: bytes, now: float) -> tuple[bytes, ...]:
+        """Return the digest of each file of a lease, in the order in which it names them."""
+        _check_id(lease_id)
+        return tuple(held.digest for held in self._known(lease_id, now).files.values())
+
+    def file(self, request: FetchFile, now: float) -> HeldLease:
+        """Return the file that a request wants a part of, if its lease keeps it."""
+        _check_id(request.lease_id)
+        name = segment_name(request.namespace, request.created, request.first, request.end)
+        held = self._known(request.lease_id, now).files.get(name)
+        if held is None:
+            raise Refused(
+                FILE_NOT_LEASED,
+                f"the lease does not keep {name}",
+                hint="It was trimmed, or sealed with other rows, before the lease was taken: "
+                "fetch only files that the lease names",
+            )
+        if held.digest != request.digest:
+            raise Refused(
+                FILE_REPLACED,
+                f"{name} was sealed again: expected digest {request.digest.hex()}, found "
+                f"{held.digest.hex()}",
+                hint="Start over with this file, by the digest that the lease has now",
+            )
+        return held
+
+    def _known(self, lease_id: bytes, now: float) -> _Lease:
         known = self._leases.get(lease_id)
         if known is None or known.deadline <= now:
             raise Refused(
@@ -91,13 +124,13 @@ class Leases:
                 "the lease expired, or the node restarted",
                 hint="Its files may be deleted: take a new lease, and read the files it names",
             )
-        self._leases[lease_id] = known._replace(deadline=now + duration_ms / 1_000)
+        return known
 
     def release(self, lease_id: bytes) -> tuple[HeldLease, ...]:
         """End the lease with this ID, if any, and return its files."""
         _check_id(lease_id)
         known = self._leases.pop(lease_id, None)
-        return () if known is None else known.files
+        return () if known is None else tuple(known.files.values())
 
     def expire(self, now: float) -> list[HeldLease]:
         """End all expired leases, and return their files."""
@@ -108,13 +141,13 @@ class Leases:
         """Return the time until which each file is kept, by name."""
         found: dict[str, float] = {}
         for lease in self._leases.values():
-            for held in lease.files:
-                found[held.name] = max(found.get(held.name, 0.0), lease.deadline)
+            for name in lease.files:
+                found[name] = max(found.get(name, 0.0), lease.deadline)
         return found
 
     def files(self) -> Collection[HeldLease]:
         """Return every kept file, without duplicates."""
-        return {held for lease in self._leases.values() for held in lease.files}
+        return {held for lease in self._leases.values() for held in lease.files.values()}
 
 
 def _check_id(lease_id: bytes) -> None:
@@ -159,10 +192,14 @@ class Lessor:
         told: list[PartitionFiles] = []
         held: list[HeldLease] = []
         for shard, key in found:
-            store = shard.store
-            one = leased_partition(store.reader.partition(key), store.keeper)
+            one, digests = leased_partition(
+                shard.store.reader.partition(key), shard.store.keeper
+            )
             told.append(one)
-            held += [HeldLease(shard.number, file.name, file.size) for file in one.files]
+            held += [
+                HeldLease(shard.number, file.name, file.size, digest)
+                for file, digest in zip(one.files, digests, strict=True)
+            ]
         self.leases.check(request.lease_id, request.duration_ms, len(held))
         for number, names in _by_shard(held).items():
             self.shards[number].shard.store.keeper.files.lease(names)
@@ -201,28 +238,33 @@ class Lessor:
         return due
 
 
-def leased_partition(partition: Partition, keeper: CheckpointFiles) -> PartitionFiles:
-    """Return what is retained, and the files that hold the beginning of it.
+def leased_partition(
+    partition: Partition, keeper: CheckpointFiles
+) -> tuple[PartitionFiles, list[bytes]]:
+    """Return what is retained, the files that hold the beginning of it, and their digests.
 
     The list of files ends at the first segment or run that has no file here.
     """
     there = keeper.files.there
     files: list[FileInfo] = []
+    digests: list[bytes] = []
     sealed_end = partition.first
     for segment in partition.segments:
-        file = _file(segment)
-        if segment.first > sealed_end or file is None or file.name not in there:
+        place = segment.place
+        if segment.first > sealed_end or not isinstance(place, Placed):
+            break
+        file = _file(segment, place)
+        if file.name not in there:
             break
         files.append(file)
+        digests.append(place.file)
         sealed_end = segment.end
     directory = keeper.files.segments.path
-    return PartitionFiles(partition.first, sealed_end, partition.end, directory, tuple(files))
+    found = PartitionFiles(partition.first, sealed_end, partition.end, directory, tuple(files))
+    return found, digests
 
 
-def _file(segment: Segment) -> FileInfo | None:
-    place = segment.place
-    if not isinstance(place, Placed):
-        return None
+def _file(segment: Segment, place: Placed) -> FileInfo:
     first, end = segment.first, segment.end
     name = segment_name(segment.namespace, segment.created, first, end)
     return FileInfo(name, first, end, segment.version, place.size, place.rows)

@@ -39,7 +39,7 @@ from headrace.node.requests.admission import Admission, Batch, BatchSchema
 from headrace.node.requests.catalog import Catalog
 from headrace.node.requests.outcomes import defect, late, schema_unknown
 from headrace.node.requests.proposals import to_log
-from headrace.node.requests.reads import bounds_of, cursors_of, end_for, fetched
+from headrace.node.requests.reads import bounds_of, cursors_of, end_for, fetched, file_chunk
 from headrace.node.shard.erasure import Erasure
 from headrace.node.shard.router import Awaited, Router
 from headrace.node.shard.scrubber import Scrubber
@@ -52,6 +52,7 @@ from headrace.partition.segments.entry_rows import Schemas
 from headrace.storage.seam import Buffer
 from headrace.wire import read_messages, write_messages
 from headrace.wire.erase_messages import EraseDeleted
+from headrace.wire.file_messages import FetchFile, FileChunk, FileDigests, GetFileDigests
 from headrace.wire.greeting import GetStatus, Ping, Pong, StatusReply
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import MetadataRequest, PartitionRequest, Reply, Request, word_of
@@ -285,7 +286,7 @@ class Node:
             way_out.handle(request, call.deadline, call.finish)
         elif isinstance(request, read_messages.GetBounds | LeaseFiles):
             self._on_partitions(request, call)
-        elif isinstance(request, RenewLease | ReleaseLease):
+        elif isinstance(request, RenewLease | ReleaseLease | GetFileDigests):
             self._on_lease(request, call)
         elif isinstance(request, EraseDeleted):
             self._on_erase(request, call)
@@ -309,9 +310,14 @@ class Node:
         bounds = [bounds_of(shard.store.reader.partition(key)) for shard, key in shards]
         call.finish(read_messages.BoundsReply(tuple(bounds)))
 
-    def _on_lease(self, request: RenewLease | ReleaseLease, call: Call) -> None:
+    def _on_lease(
+        self, request: RenewLease | ReleaseLease | GetFileDigests, call: Call
+    ) -> None:
         if isinstance(request, RenewLease):
             call.finish(self.lessor.renew(request, self.loop.time()))
+        elif isinstance(request, GetFileDigests):
+            digests = self.lessor.leases.digests(request.lease_id, self.loop.time())
+            call.finish(FileDigests(digests))
         else:
             reply, due = self.lessor.release(request)
             self._collect(due)
@@ -392,6 +398,8 @@ class Node:
                 self._admit(running, reader.schemas(key), request, call)
             case read_messages.Fetch():
                 self._fetch(running, key, request, call)
+            case FetchFile():
+                self._fetch_file(reader, request, call)
             case read_messages.GetOffset():
                 timestamp = request.timestamp
                 self._read_rows(
@@ -492,6 +500,22 @@ class Node:
         """Read the rows that arrived, or none if the wait timed out."""
         call.request = replace(request, wait_ms=0)
         self._begin(call)
+
+    def _fetch_file(self, reader: Reader, request: FetchFile, call: Call) -> None:
+        leases = self.lessor.leases
+        held = leases.file(request, self.loop.time())
+
+        def work() -> tuple[FileChunk, Sequence[Buffer]]:
+            try:
+                return file_chunk(
+                    reader.keeper.files, request, held.size, self.config.limits.fetch_size
+                )
+            except CorruptSegment:
+                # If the lease has ended by now, the file is not damaged but deleted.
+                leases.file(request, self.loop.time())
+                raise
+
+        self._read_rows(reader, work, call)
 
     def _read_rows(
         self, reader: Reader, work: Callable[[], tuple[Reply, Sequence[Buffer]]], call: Call

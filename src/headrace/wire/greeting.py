@@ -3,11 +3,12 @@
 from dataclasses import dataclass
 from typing import ClassVar
 
-VERSION = 3  # of the protocol, as negotiated by Hello and Welcome
+VERSION = 4  # of the protocol, as negotiated by Hello and Welcome
 VERSION_MIN = 1  # the oldest supported
 LEASES_SINCE = 2  # the first version with lease_messages.py
 ERASING_SINCE = 3  # the first version with erase_messages.py
 CLAIMS_SINCE = 3  # the first version whose StoreCursorRequest may keep the offset
+FILES_SINCE = 4  # the first version with file_messages.py
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,8 @@ request for an earlier life of a topic is refused, whatever its name. Requests a
 topic carry the namespace of its partition 0 and the topic's own `created`.
 """
 
+from headrace.errors import VersionUnknown
+from headrace.model.ids import KEEP_NEXT
 from headrace.model.results import (
     AppendResult,
     CursorDeleted,
@@ -20,7 +22,13 @@ from headrace.model.results import (
     TrimResult,
 )
 from headrace.wire.erase_messages import EraseDeleted, Erasing
+from headrace.wire.file_messages import FetchFile, FileChunk, FileDigests, GetFileDigests
 from headrace.wire.greeting import (
+    CLAIMS_SINCE,
+    ERASING_SINCE,
+    FILES_SINCE,
+    LEASES_SINCE,
+    VERSION_MIN,
     Accepted,
     ErrorReply,
     GetStatus,
@@ -103,6 +111,7 @@ PartitionRequest = (
     | GetCursors
     | GetOffset
     | Fetch
+    | FetchFile
 )
 OrphanRequest = AdoptOrphans | ForgetOrphan | DescribeOrphans
 LeaseRequest = LeaseFiles | RenewLease | ReleaseLease
@@ -111,6 +120,7 @@ Request = (
     | PartitionRequest
     | OrphanRequest
     | LeaseRequest
+    | GetFileDigests
     | EraseDeleted
     | GetBounds
     | GetStatus
@@ -139,6 +149,8 @@ Reply = (
     | Leased
     | LeaseRenewed
     | LeaseReleased
+    | FileDigests
+    | FileChunk
     | Erasing
 )
 Message = Handshake | Request | Reply
@@ -147,3 +159,22 @@ Message = Handshake | Request | Reply
 def word_of(request: object) -> str:
     """Return the name of a request in errors: `Append` for an AppendRequest."""
     return type(request).__name__.removesuffix("Request")
+
+
+def refuse_if_too_new(request: Message, version: int, address: str) -> None:
+    """Raise if the agreed version lacks a request: the node would disconnect us."""
+    what, since = "", VERSION_MIN
+    if isinstance(request, LeaseRequest):
+        what, since = "leases", LEASES_SINCE
+    elif isinstance(request, EraseDeleted):
+        what, since = "erasing", ERASING_SINCE
+    elif isinstance(request, StoreCursorRequest) and request.next == KEEP_NEXT:
+        what, since = "consumer takeover", CLAIMS_SINCE
+    elif isinstance(request, GetFileDigests | FetchFile):
+        what, since = "fetching files", FILES_SINCE
+    if version < since:
+        raise VersionUnknown(
+            f"{address} speaks protocol version {version}, which does not support {what}; "
+            f"version {since} does",
+            hint="Upgrade the node to this release",
+        )

@@ -33,6 +33,7 @@ from headrace.model.results import (
 from headrace.model.schema import canonical, encode_schema
 from headrace.wire import (
     erase_messages,
+    file_messages,
     greeting,
     lease_messages,
     read_messages,
@@ -83,6 +84,8 @@ ANSWERS: Final[Mapping[type[Message], type[Message]]] = {
     lease_messages.LeaseFiles: lease_messages.Leased,
     lease_messages.RenewLease: lease_messages.LeaseRenewed,
     lease_messages.ReleaseLease: lease_messages.LeaseReleased,
+    file_messages.GetFileDigests: file_messages.FileDigests,
+    file_messages.FetchFile: file_messages.FileChunk,
     erase_messages.EraseDeleted: erase_messages.Erasing,
 }
 # These change what the next frames meet.
@@ -272,6 +275,17 @@ _REQUESTS: Final[tuple[_Make, ...]] = (
         _lease(chance), chance.randrange(1_000, 3_000)
     ),
     lambda prey, chance: lease_messages.ReleaseLease(_lease(chance)),
+    lambda prey, chance: file_messages.GetFileDigests(_lease(chance)),
+    lambda prey, chance: file_messages.FetchFile(
+        lease_id=_lease(chance),
+        namespace=prey.where.namespace,
+        created=prey.where.created,
+        first=0,
+        end=chance.randrange(30),
+        digest=bytes(16),
+        position=chance.randrange(-1, 99),
+        size_max=chance.randrange(99),
+    ),
     lambda prey, chance: erase_messages.EraseDeleted(chance.randrange(3)),
 )
 _OF_A_NODE: Final[tuple[_Make, ...]] = (
@@ -319,6 +333,8 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
     ),
     lambda prey, chance: lease_messages.LeaseRenewed(1_000),
     lambda prey, chance: lease_messages.LeaseReleased(),
+    lambda prey, chance: file_messages.FileDigests((chance.randbytes(16),)),
+    lambda prey, chance: file_messages.FileChunk(0, chance.randbytes(16)),
     lambda prey, chance: erase_messages.Erasing(
         3, 1, (erase_messages.UnerasedInfo("x.wal", "soon"),)
     ),

@@ -6,6 +6,7 @@ from typing import Final, Protocol, get_args
 
 from headrace.errors import ConnectionLost, HeadraceError
 from headrace.wire.erase_messages import EraseDeleted
+from headrace.wire.file_messages import FetchFile, GetFileDigests
 from headrace.wire.greeting import GetStatus, Ping
 from headrace.wire.lease_messages import LeaseFiles, ReleaseLease, RenewLease
 from headrace.wire.messages import Reply, Request
@@ -26,7 +27,18 @@ from headrace.wire.write_messages import (
 )
 
 _LOOKS: Final[frozenset[type[Request]]] = frozenset(
-    {DescribeTopic, ListTopics, GetBounds, GetOffset, GetCursors, GetStatus, Fetch, Ping}
+    {
+        DescribeTopic,
+        ListTopics,
+        GetBounds,
+        GetOffset,
+        GetCursors,
+        GetStatus,
+        Fetch,
+        GetFileDigests,
+        FetchFile,
+        Ping,
+    }
 )
 # Idempotent requests. Append is not one: the lane repeats it, as it knows what else is in
 # flight.

@@ -21,8 +21,6 @@ from headrace.errors import (
     Unknown,
     VersionUnknown,
 )
-from headrace.model.ids import KEEP_NEXT
-from headrace.wire.erase_messages import EraseDeleted
 from headrace.wire.error_codes import to_error
 from headrace.wire.frames import (
     BODY_SIZE_MAX,
@@ -33,9 +31,6 @@ from headrace.wire.frames import (
     encode_frame,
 )
 from headrace.wire.greeting import (
-    CLAIMS_SINCE,
-    ERASING_SINCE,
-    LEASES_SINCE,
     VERSION,
     VERSION_MIN,
     Accepted,
@@ -45,9 +40,9 @@ from headrace.wire.greeting import (
     TokenProof,
     Welcome,
 )
-from headrace.wire.messages import LeaseRequest, Message, Reply, Request, word_of
+from headrace.wire.messages import Message, Reply, Request, refuse_if_too_new, word_of
 from headrace.wire.msgpack import Buffer
-from headrace.wire.read_messages import FetchReply, StoreCursorRequest
+from headrace.wire.read_messages import FetchReply
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.write_messages import AppendRequest, StageRequest
 
@@ -210,22 +205,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         return call.begun()
 
     def _refuse_if_too_new(self, request: Request) -> None:
-        """Refuse requests that the agreed version lacks: the node would disconnect us."""
-        if self.version == VERSION:
-            return
-        what, since = "", VERSION_MIN
-        if isinstance(request, LeaseRequest):
-            what, since = "leases", LEASES_SINCE
-        elif isinstance(request, EraseDeleted):
-            what, since = "erasing", ERASING_SINCE
-        elif isinstance(request, StoreCursorRequest) and request.next == KEEP_NEXT:
-            what, since = "consumer takeover", CLAIMS_SINCE
-        if self.version < since:
-            raise VersionUnknown(
-                f"{self.address} speaks protocol version {self.version}, which does not "
-                f"support {what}; version {since} does",
-                hint="Upgrade the node to this release",
-            )
+        if self.version != VERSION:
+            refuse_if_too_new(request, self.version, self.address)
 
     def abort(self, error: HeadraceError) -> None:
         """Close the connection and fail every open call; the first error is kept."""

@@ -1,14 +1,14 @@
 """A lease on the segments of a topic: keeps files that are read directly from being deleted.
 
-The lease is renewed on the log's loop until it is released or the log is closed. It does not
-survive a restart of the node, or a node that is unreachable for the length of a lease: then
-files may be unlinked, and readers find them missing.
+The lease is renewed on the log's loop until it is released or the log is closed. If the node
+has forgotten it, after a restart or because it was unreachable for too long, the lease is taken
+again under the same id. If a file is gone by then, the lease is lost.
 """
 
 import asyncio
 import logging
 import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -16,10 +16,13 @@ from typing import Final
 
 from headrace.client.connect.retry import Caller, now
 from headrace.client.values.topic_view import View
-from headrace.errors import BadFrame, HeadraceError, Refused
+from headrace.errors import BadFrame, HeadraceError, Refused, Rejected, VersionUnknown
 from headrace.wire import lease_messages
+from headrace.wire.file_messages import FileDigests, GetFileDigests
+from headrace.wire.topic_messages import PartitionInfo
 
-_RENEWALS: Final = 3  # per lease length: two may be lost
+_RENEWALS: Final = 3  # per lease length, at least: two may be lost
+_RENEW_SECONDS_MAX: Final = 5.0  # how long a restarted node may be without the lease
 _RELEASE_SECONDS: Final = 5.0  # if the node does not answer, the lease expires
 _LOG: Final = logging.getLogger("headrace")
 
@@ -34,6 +37,7 @@ class LeasedFile:
     version: int
     size: int
     row_digest: bytes  # also in the file's footer, as `headrace.row_digest`
+    digest: bytes | None  # xxh3-128 of the whole file; None: the node is too old to tell
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +48,8 @@ class LeasedPartition:
     """
 
     partition: int
+    namespace: int
+    created: int
     first: int
     sealed_end: int
     end: int
@@ -56,7 +62,7 @@ class AsyncLease:
     def __init__(
         self,
         caller: Caller,
-        lease_id: bytes,
+        id: bytes,  # noqa: A002 - what it is called everywhere
         seconds: float,
         view: View,
         partitions: tuple[LeasedPartition, ...],
@@ -65,8 +71,8 @@ class AsyncLease:
         self.view = view
         self.partitions = partitions
         self.lost: HeadraceError | None = None  # why files may be deleted
+        self.id = id  # executors fetch the files under it
         self._caller = caller
-        self._id = lease_id
         self._seconds = seconds
         self._is_needed = is_needed
         self._renewing = asyncio.ensure_future(self._renew())
@@ -86,23 +92,38 @@ class AsyncLease:
         if asyncio.current_task() is not self._renewing:
             self._renewing.cancel()
         with suppress(HeadraceError):
-            await _release(self._caller, self._id)
+            await _release(self._caller, self.id)
 
     async def _renew(self) -> None:
-        request = lease_messages.RenewLease(self._id, _ms(self._seconds))
+        interval = min(self._seconds / _RENEWALS, _RENEW_SECONDS_MAX)
         while self.lost is None:
-            await asyncio.sleep(self._seconds / _RENEWALS)
+            await asyncio.sleep(interval)
             if not self._is_needed():
                 await self.release()
                 return
-            deadline = now() + self._seconds / _RENEWALS
             try:
-                await self._caller.get(request, lease_messages.LeaseRenewed, deadline=deadline)
-            except Refused as error:
+                await self._renew_once(now() + interval)
+            except Rejected as error:
                 self.lost = error
                 _LOG.warning("lease on %s: %s", self.view.name, error)
             except HeadraceError as error:
                 _LOG.info("lease on %s: not renewed yet: %s", self.view.name, error)
+
+    async def _renew_once(self, deadline: float) -> None:
+        request = lease_messages.RenewLease(self.id, _ms(self._seconds))
+        try:
+            await self._caller.get(request, lease_messages.LeaseRenewed, deadline=deadline)
+        except Refused as error:
+            if error.code != lease_messages.LEASE_UNKNOWN:
+                raise
+            infos = tuple(PartitionInfo(one.namespace, one.created) for one in self.partitions)
+            found = await _leased(self._caller, self.id, self._seconds, infos, deadline)
+            there = {file for one in found for file in one.files}
+            if not all(file in there for one in self.partitions for file in one.files):
+                with suppress(HeadraceError):
+                    await _release(self._caller, self.id)
+                raise
+            _LOG.info("lease on %s: taken again", self.view.name)
 
 
 async def take_lease(
@@ -114,13 +135,9 @@ async def take_lease(
     """Lease all segments of a topic at one point in time."""
     view = await refresh()
     lease_id = secrets.token_bytes(lease_messages.LEASE_ID_SIZE)
-    request = lease_messages.LeaseFiles(lease_id, _ms(seconds), view.info.partitions)
-    answer = await caller.get(request, lease_messages.Leased)
     try:
-        if len(answer.partitions) != len(view.info.partitions):
-            raise BadFrame(f"received {len(answer.partitions)} partitions, not those requested")
-        partitions = tuple(
-            _partition(number, one) for number, one in enumerate(answer.partitions)
+        partitions = await _leased(
+            caller, lease_id, seconds, view.info.partitions, caller.deadline()
         )
         # The last of these rows may have a schema that is newer than the first view.
         view = await refresh()
@@ -131,12 +148,46 @@ async def take_lease(
     return AsyncLease(caller, lease_id, seconds, view, partitions, is_needed)
 
 
+async def _leased(
+    caller: Caller,
+    lease_id: bytes,
+    seconds: float,
+    infos: tuple[PartitionInfo, ...],
+    deadline: float,
+) -> tuple[LeasedPartition, ...]:
+    """Take a lease with this id, or take it again."""
+    request = lease_messages.LeaseFiles(lease_id, _ms(seconds), infos)
+    answer = await caller.get(request, lease_messages.Leased, deadline=deadline)
+    if len(answer.partitions) != len(infos):
+        raise BadFrame(f"received {len(answer.partitions)} partitions, not those requested")
+    count = sum(len(one.files) for one in answer.partitions)
+    digests: tuple[bytes | None, ...]
+    try:
+        found = await caller.get(GetFileDigests(lease_id), FileDigests, deadline=deadline)
+    except VersionUnknown:
+        digests = (None,) * count
+    else:
+        digests = found.digests
+    if len(digests) != count:
+        raise BadFrame(f"received {len(digests)} digests of {count} files")
+    each = iter(digests)
+    return tuple(
+        _partition(number, info, one, [next(each) for _ in one.files])
+        for number, (info, one) in enumerate(zip(infos, answer.partitions, strict=True))
+    )
+
+
 async def _release(caller: Caller, lease_id: bytes) -> None:
     request = lease_messages.ReleaseLease(lease_id)
     await caller.get(request, lease_messages.LeaseReleased, deadline=now() + _RELEASE_SECONDS)
 
 
-def _partition(number: int, one: lease_messages.PartitionFiles) -> LeasedPartition:
+def _partition(
+    number: int,
+    info: PartitionInfo,
+    one: lease_messages.PartitionFiles,
+    digests: Sequence[bytes | None],
+) -> LeasedPartition:
     """Convert a node's answer for a partition, if its files have no gap."""
     files = tuple(
         LeasedFile(
@@ -146,8 +197,9 @@ def _partition(number: int, one: lease_messages.PartitionFiles) -> LeasedPartiti
             file.version,
             file.size,
             file.row_digest,
+            digest,
         )
-        for file in one.files
+        for file, digest in zip(one.files, digests, strict=True)
     )
     place = files[0].start if files else one.first
     for file in files:
@@ -159,7 +211,9 @@ def _partition(number: int, one: lease_messages.PartitionFiles) -> LeasedPartiti
         raise BadFrame(
             f"partition {number}: its files do not cover its rows up to the sealed end"
         )
-    return LeasedPartition(number, one.first, one.sealed_end, one.end, files)
+    return LeasedPartition(
+        number, info.namespace, info.created, one.first, one.sealed_end, one.end, files
+    )
 
 
 def _ms(seconds: float) -> int:

@@ -22,6 +22,7 @@ from headrace.model.revisions import Order, is_stamped, is_within, newest, shown
 from headrace.partition.machine.state import Partition, PartitionsState, TopicState
 from headrace.partition.reader import Key
 from headrace.wire import read_messages, write_messages
+from headrace.wire.file_messages import FetchFile
 from headrace.wire.messages import PartitionRequest
 
 WAY_OUT: Final = (
@@ -101,7 +102,11 @@ class Doubt:
     def refuses(self, request: PartitionRequest) -> bool:
         """Return whether to refuse: removals always; all but reads while group 0 is held."""
         reads = isinstance(
-            request, read_messages.Fetch | read_messages.GetOffset | read_messages.GetCursors
+            request,
+            read_messages.Fetch
+            | read_messages.GetOffset
+            | read_messages.GetCursors
+            | FetchFile,
         )
         removes = isinstance(request, write_messages.TrimRequest | write_messages.PurgeRequest)
         return removes or (self.is_held and not reads)

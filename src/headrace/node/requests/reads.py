@@ -2,11 +2,17 @@
 
 from collections.abc import Sequence
 
+from xxhash import xxh3_128_digest
+
+from headrace.errors import BadRequest
 from headrace.model.ids import Offset
 from headrace.partition.fetch import FetchedRows
+from headrace.partition.files.file_set import ShardFiles
 from headrace.partition.machine.state import Partition
+from headrace.partition.segments.segment import segment_name
 from headrace.storage.seam import Buffer
 from headrace.wire import read_messages
+from headrace.wire.file_messages import FetchFile, FileChunk
 
 ALIGNMENT = 64  # the alignment that Arrow prefers for buffers
 
@@ -41,3 +47,19 @@ def fetched(found: FetchedRows) -> tuple[read_messages.FetchReply, Sequence[Buff
             body.append(bytes(ALIGNMENT - piece.size % ALIGNMENT))
     pieces = tuple(piece for piece, _ in found.parts)
     return read_messages.FetchReply(found.next, found.first, found.end, pieces), body
+
+
+def file_chunk(
+    files: ShardFiles, request: FetchFile, whole_size: int, size_max: int
+) -> tuple[FileChunk, Sequence[Buffer]]:
+    """Return a part of a leased file of `whole_size` as it is on disk, and nothing more."""
+    position = request.position
+    name = segment_name(request.namespace, request.created, request.first, request.end)
+    if not 0 <= position < whole_size:
+        raise BadRequest(
+            f"byte {position} is not in {name}, which has {whole_size} bytes",
+            hint="Fetch from byte 0 on, up to the size that the lease gave",
+        )
+    size = min(max(1, request.size_max), size_max, whole_size - position)
+    data = files.part(name, whole_size, position, size)
+    return FileChunk(position, xxh3_128_digest(data)), [data]

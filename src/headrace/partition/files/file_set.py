@@ -4,7 +4,7 @@ import errno
 import threading
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -24,7 +24,7 @@ from headrace.partition.segments.row_group_cache import RowGroupCache
 from headrace.partition.segments.segment import Digests, SegmentInfo, parse_name, segment_name
 from headrace.partition.segments.segment_reader import SegmentFile, open_segment
 from headrace.storage.atomic import is_leftover
-from headrace.storage.seam import Directory, joined
+from headrace.storage.seam import Directory, Storage, joined
 from headrace.storage.stream import Pace, unpaced
 from headrace.storage.stuck import StuckFiles
 
@@ -434,22 +434,48 @@ class ShardFiles:
 
     def opened(self, info: SegmentInfo, place: Placed, pace: Pace = unpaced) -> SegmentFile:
         """Open a segment separately from the readers' ones, and check it completely."""
-        path = joined(self.segments.path, info.name)
-        try:
-            storage = self.segments.open(info.name)
-        except OSError as error:
-            if not is_damage(error):
-                raise ReadFailed(path, error) from error
-            found = error.strerror
-            raise CorruptSegment(
-                "segment cannot be opened", path=path, expected="a file", found=found
-            ) from error
+        storage = self._storage(info.name)
         digests = Digests(place.rows, place.file, place.size)
         try:
             return open_segment(storage, info, digests, pace)
         except BaseException:
             storage.close()
             raise
+
+    def part(self, name: str, whole_size: int, position: int, size: int) -> bytes:
+        """Return `size` bytes of a segment of `whole_size` as they are on disk, unchecked."""
+        with closing(self._storage(name)) as storage:
+            try:
+                found_size = storage.size()
+                data = storage.read(position, size)
+            except OSError as error:
+                if not is_damage(error):
+                    raise ReadFailed(storage.path, error) from error
+                raise CorruptSegment(
+                    f"bytes from {position} on cannot be read",
+                    path=storage.path,
+                    expected=f"{size} bytes",
+                    found=error.strerror,
+                ) from error
+        if found_size != whole_size or len(data) != size:
+            raise CorruptSegment(
+                "another size than what was sealed",
+                path=storage.path,
+                expected=whole_size,
+                found=found_size,
+            )
+        return data
+
+    def _storage(self, name: str) -> Storage:
+        path = joined(self.segments.path, name)
+        try:
+            return self.segments.open(name)
+        except OSError as error:
+            if not is_damage(error):
+                raise ReadFailed(path, error) from error
+            raise CorruptSegment(
+                "segment cannot be opened", path=path, expected="a file", found=error.strerror
+            ) from error
 
     def _forget_open(self, name: str) -> None:
         known = self.open.pop(name, None)

@@ -1,9 +1,9 @@
 """The memory that one connection makes a node hold, counted and bounded.
 
-A request counts with its body until it is answered. The response to a Fetch counts from the
-start, with its target size, until the peer has received it. A Fetch that waits for rows counts
-only once its response exists: waiting readers hold nothing and block no one. A large body
-counts with its buffer, as that grows.
+A request counts with its body until it is answered. The response to a Fetch or a FetchFile
+counts from the start, with its target size, until the peer has received it. A Fetch that waits
+for rows counts only once its response exists: waiting readers hold nothing and block no one. A
+large body counts with its buffer, as that grows.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from headrace.errors import Busy, HeadraceError
 from headrace.server.connections.limits import PeerLimits
 from headrace.server.connections.traffic import Traffic
+from headrace.wire.file_messages import FetchFile
 from headrace.wire.messages import Reply, Request
 from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import Fetch
@@ -47,7 +48,9 @@ class PeerBudget:
 
     def answer_size(self, request: Request) -> int:
         """Return the bytes that a request's answer counts for before it exists."""
-        if not isinstance(request, Fetch) or request.wait_ms > 0:
+        if not isinstance(request, Fetch | FetchFile):
+            return 0
+        if isinstance(request, Fetch) and request.wait_ms > 0:
             return 0
         limits = self._limits
         room = min(limits.fetch_size_max, limits.in_flight_size_max, limits.queue_size_max)

@@ -10,6 +10,7 @@ from headrace.errors import HeadraceError
 from headrace.server.connections.limits import PROGRESS_SIZE_MIN, UNSENT_SIZE_MAX, PeerLimits
 from headrace.server.connections.traffic import Traffic
 from headrace.wire.error_codes import to_failed
+from headrace.wire.file_messages import FileChunk
 from headrace.wire.frames import encode_frame
 from headrace.wire.greeting import Accepted, Welcome
 from headrace.wire.messages import Reply
@@ -74,6 +75,8 @@ def encode_answer(
 
 def _is_covered(said: Said) -> bool:
     """Return whether an answer has checksums for all of its body."""
+    if isinstance(said, FileChunk):
+        return bool(said.checksum)
     return isinstance(said, FetchReply) and all(piece.checksum for piece in said.pieces)
 
 

@@ -44,7 +44,7 @@ from headrace.wire.greeting import (
     TokenProof,
     Welcome,
 )
-from headrace.wire.messages import Message, Reply
+from headrace.wire.messages import Message, Reply, refuse_if_too_new
 from headrace.wire.msgpack import Buffer
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.write_messages import StageRequest
@@ -78,6 +78,8 @@ class Link:
         self._ahead: tuple[Message, int] | None = None  # a request sent ahead, and its id
         self._place = 0  # of the address to try next
         self.body_size_max = 0  # from the node's Welcome
+        self.connection_count = 0  # so far
+        self._version = VERSION  # of the protocol, that the node chose
 
     def __enter__(self) -> Self:
         return self
@@ -142,6 +144,7 @@ class Link:
             self.close()  # its answer would come first
         if self._socket is None:
             self._connect()
+        refuse_if_too_new(request, self._version, self._address)
         try:
             return self._exchange(request, body, deadline)
         except OSError as error:
@@ -169,11 +172,16 @@ class Link:
                 self.close()
                 raise
             else:
+                self.connection_count += 1
                 return
             self.close()
             self._place += 1
         assert failure is not None
         raise failure
+
+    @property
+    def _address(self) -> str:
+        return str(self._addresses[self._place % len(self._addresses)])
 
     def _greet(self) -> None:
         deadline = time.monotonic() + CONNECT_SECONDS
@@ -188,6 +196,7 @@ class Link:
                 hint="This is a different log, so its offsets do not match. Start over with it",
             )
         self.body_size_max = welcome.body_size_max
+        self._version = welcome.version
         if not welcome.needs_proof:
             return
         token = _token(self._token_file)

@@ -6,14 +6,18 @@ times as long.
 """
 
 from collections.abc import Callable, Iterator
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from headrace.errors import BadFrame
+from headrace.errors import BadFrame, BadRequest
 from headrace.model.results import FetchedPiece
+from headrace.wire.file_messages import FileChunk
 from headrace.wire.frames import Frame, check_body
 from headrace.wire.messages import Message
 from headrace.wire.msgpack import Buffer
 from headrace.wire.read_messages import FetchReply
+
+if TYPE_CHECKING:
+    from xxhash import xxh3_128
 
 _ALIGNMENT: Final = 64  # of the pieces of a body
 
@@ -35,8 +39,24 @@ def checksum_of(body: Buffer) -> bytes:
     return b"" if _digest is None else _digest(body)
 
 
+def file_digest() -> "xxh3_128":
+    """Return a new hash for the digest of a whole file. It needs xxhash."""
+    try:
+        from xxhash import xxh3_128
+    except ImportError:
+        raise BadRequest(
+            "a file can be fetched only where xxhash is installed: it checks the copy",
+            hint="Install xxhash for the Python of the executors",
+        ) from None
+    return xxh3_128()
+
+
 def check(frame: Frame, message: Message) -> None:
-    """Verify the checksums of all rows in a frame. Raises BadFrame on a mismatch."""
+    """Verify the checksums of everything in a frame's body. Raises BadFrame on a mismatch."""
+    if isinstance(message, FileChunk) and _digest is not None:
+        if _digest(frame.body) != message.checksum:
+            raise BadFrame(f"bytes of a file from {message.position} on are not what was sent")
+        return
     if frame.body_crc is not None:
         check_body(frame)
         return
