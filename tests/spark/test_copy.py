@@ -149,8 +149,11 @@ def test_a_task_that_leaves_rows_out_ends_the_round(spark, tmp_path, topic, monk
     topic.append(rows(0, 50), partition=0)
     real = table_files.copier
 
-    def short(spans, writing):
-        return real([replace(each, end=each.end - 1) for each in spans], writing)
+    def shorter(part):
+        return replace(part, span=replace(part.span, end=part.span.end - 1))
+
+    def short(tasks, writing):
+        return real([[shorter(part) for part in each] for each in tasks], writing)
 
     definition = a_definition(tmp_path)
     with monkeypatch.context() as planted:

@@ -28,7 +28,8 @@ from headrace.partition.machine.results import Refusal
 from headrace.partition.machine.state import PartitionsState, TopicState
 from headrace.spark.pipeline import pipeline
 from headrace.spark.pipeline.driver_reports import group_of
-from headrace.spark.pipeline.pipeline import Pipeline
+from headrace.spark.pipeline.pipeline import Pipeline, Places
+from headrace.spark.pipeline.sealed_rows import SealedRows
 from headrace.spark.sink.data_sink import CommitMessage, StreamWriter
 from headrace.spark.source.data_source import HeadraceSource
 from headrace.spark.tables import table_record
@@ -74,9 +75,9 @@ def _commit_freshly(
 
 
 def _write_and_list(
-    self: Pipeline, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
+    self: Pipeline, record: Record, starts: Places, ends: Places, sealed: SealedRows
 ) -> list[DataFile]:
-    returned = {one.path: one for one in _write(self, record, starts, ends)}
+    returned = {one.path: one for one in _write(self, record, starts, ends, sealed)}
     root = Path(self.definition.table)
     known = {Path(uri).name for uri in DeltaTable(str(root)).file_uris()}
     return [
@@ -96,10 +97,10 @@ def _choose_by_cursor(self: Pipeline, found: Record) -> tuple[dict[int, int], di
 
 
 def _tell_and_write(
-    self: Pipeline, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
+    self: Pipeline, record: Record, starts: Places, ends: Places, sealed: SealedRows
 ) -> list[DataFile]:
     self._tell(ends)
-    return _write(self, record, starts, ends)
+    return _write(self, record, starts, ends, sealed)
 
 
 def _look_at_metadata(where: table_record.Where, source: table_record.LogSource) -> Record:

@@ -11,6 +11,7 @@ batch_size = "1GiB"
 min_partitions = 0                   # at least so many tasks a round; 0 for one per core
 interval = "1s"                      # between polls for new rows
 file_size = "128MiB"                 # small files are compacted up to it; "0" disables that
+tail = "rows"                        # "sealed": only rows that are in sealed segments
 
 [store]                              # of a table on an object store, such as s3://bucket/orders
 endpoint = "https://minio:9000"      # of an S3 that is not Amazon's
@@ -32,6 +33,8 @@ from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.stores.location import Location, location_of
 
 SOURCE: Final = "source"  # the name of the rows in SQL
+ROWS: Final = "rows"  # the tail comes as it is appended
+SEALED: Final = "sealed"  # only rows of sealed segments come
 _URL: Final = re.compile(r"([A-Za-z][\w+.-]+):/+(.*)")  # scheme, and the rest
 _PATHS: Final = ("path", "transform", "token_file")
 
@@ -71,6 +74,7 @@ class Definition:
     min_partitions: int = 0
     interval: str = "1s"
     file_size: str = "128MiB"
+    tail: str = ROWS
     token_file: str = ""
     store: Mapping[str, object] = field(default_factory=dict)
 
@@ -188,6 +192,7 @@ def _check(made: Definition, source: str) -> None:
     if made.sql and made.transform:
         flaw = "cannot be combined with transform"
         raise BadConfig("sql", flaw, source=source, hint="Set only one of them")
+    _check_tail(made, source)
     if made.batch_rows <= 0:
         raise BadConfig("batch_rows", f"must be above 0, got {made.batch_rows}", source=source)
     if made.min_partitions < 0:
@@ -205,6 +210,16 @@ def _check(made: Definition, source: str) -> None:
             raise BadConfig(
                 key, f"must be at least {least}, got {said!r}", source=source, hint=hint
             )
+
+
+def _check_tail(made: Definition, source: str) -> None:
+    if made.tail not in (ROWS, SEALED):
+        flaw = f"must be {ROWS!r} or {SEALED!r}, got {made.tail!r}"
+        raise BadConfig("tail", flaw, source=source)
+    if made.tail == SEALED and (made.sql or made.transform):
+        key = made.transform_key
+        hint = f'Remove {key}, or set tail = "{ROWS}"'
+        raise BadConfig("tail", f"cannot be {SEALED!r} with {key}", source=source, hint=hint)
 
 
 def _amount(key: str, said: str) -> int:

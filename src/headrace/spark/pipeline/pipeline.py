@@ -18,11 +18,10 @@ writers of the table it retries the same commit (`commit_races.py`).
 """
 
 import json
-import math
 import runpy
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -38,11 +37,12 @@ from headrace.spark.friendly_errors import (
     told_in_words,
     transform_told,
 )
-from headrace.spark.pipeline.definition import SOURCE, Definition, refuse_missing
+from headrace.spark.pipeline.definition import SEALED, SOURCE, Definition, refuse_missing
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.failing_row import Ranges, failing_row
 from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
 from headrace.spark.pipeline.row_by_row import refuse_mixing
+from headrace.spark.pipeline.sealed_rows import SealedRows, leased, planned
 from headrace.spark.source.data_source import spark_schema
 from headrace.spark.source_options import parse
 from headrace.spark.spark_session import copied, described, unlogged
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
 TIMESTAMP: Final = "_timestamp"
-TASK_SIZE: Final = 16 * 1024 * 1024  # rows that justify a task, and a file, of their own
 TIMEOUT: Final = "120s"  # of one request to the log: a node may restart meanwhile
 # After lost rounds, each of which leaves files behind. The first two in a row do not wait: they
 # do not mean that other writers will stay faster.
@@ -79,6 +78,7 @@ REPORT_TIMEOUT: Final = "5s"  # of one report: Ctrl-C must not wait for a node
 _SKIP: Final = "Run the pipeline again: it names the rows, and the command that skips them"
 
 Transform = Callable[["DataFrame"], "DataFrame"]
+Places = Mapping[int, int]  # an offset of each partition
 
 
 class TableBehind(BadRequest):
@@ -93,6 +93,7 @@ class Round:
     row_count: int  # read from the log
     written: int  # rows in the new files
     file_count: int
+    segment_count: int  # files that are segments of the log, byte for byte
     starts: Mapping[int, int]
     ends: Mapping[int, int]
     seconds: float
@@ -161,15 +162,12 @@ class Pipeline:
         if found is None:
             return None
         starts, ends = found
-        self.on_step("before files")
-        try:
-            files = self._write(record, starts, ends)
-        except SchemaChanged:  # since the look: the next round widens the table first
-            self.lost += 1
-            return None
-        self.on_step("after files")
-        if not committed(record, lambda one: one.commit(files, starts, ends), self._is_whole):
-            self.lost += 1
+        with self._sealed(starts, ends) as sealed:
+            ends = sealed.aligned(starts, ends)
+            if self.definition.tail == SEALED:
+                ends = sealed.sealed_ends(starts, ends)
+            files = None if starts == ends else self._bring(record, starts, ends, sealed)
+        if files is None:
             return None
         self.on_step("after commit")
         self._tell(ends)
@@ -179,11 +177,34 @@ class Pipeline:
             row_count=sum(ends[n] - starts[n] for n in ends),
             written=sum(one.row_count for one in files),
             file_count=len(files),
+            segment_count=sum(one.is_segment for one in files),
             starts=starts,
             ends=ends,
             seconds=time.monotonic() - began,
             lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
         )
+
+    def _sealed(self, starts: Places, ends: Places) -> AbstractContextManager[SealedRows]:
+        """Keep the segments of a range that can be taken as they are; none with a transform."""
+        if not self.is_copy:
+            return nullcontext(SealedRows())
+        source, is_required = self.topic_source, self.definition.tail == SEALED
+        return leased(source.topic, starts, ends, source.bounds(), is_required=is_required)
+
+    def _bring(
+        self, record: Record, starts: Places, ends: Places, sealed: SealedRows
+    ) -> list[DataFile] | None:
+        """Write the rows of a range and commit them. None: the race was lost."""
+        self.on_step("before files")
+        try:
+            files = self._write(record, starts, ends, sealed)
+            self.on_step("after files")
+            if committed(record, lambda one: one.commit(files, starts, ends), self._is_whole):
+                return files
+        except SchemaChanged:  # since the look: the next round widens the table first
+            pass
+        self.lost += 1
+        return None
 
     def run(self, *, once: bool) -> Generator[Round]:
         """Run rounds until asked to stop; with `once`, until all current rows are loaded."""
@@ -363,7 +384,7 @@ class Pipeline:
         return starts, ends
 
     def _copy(
-        self, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
+        self, record: Record, starts: Places, ends: Places, sealed: SealedRows
     ) -> list[DataFile]:
         """Have tasks copy the rows into files, each in the worker that reads them."""
         try:
@@ -378,19 +399,14 @@ class Pipeline:
         # All columns: a node sends its entries as they are then. A task drops the timestamp.
         exact = self.topic_source.schema()
         ranges = {number: (start, ends[number]) for number, start in starts.items()}
-        version, count = self.topic_source.version, self._task_count(starts, ends)
         try:
-            spans = self.topic_source.spans(ranges, exact, version, count)
+            spans = self.topic_source.spans(ranges, exact, self.topic_source.version, 1)
         except RowsLost as error:
             raise TableBehind(Exception.__str__(error), hint=_SKIP) from error
-        return copy_files(self.spark, spans, record.writing(schema))
-
-    def _task_count(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> int:
-        """Return the least number of tasks: one for each core, if there are rows enough."""
-        found = self.topic_source.backlogs(starts)
-        size = sum(found[n].up_to(end).row_count * found[n].row_size for n, end in ends.items())
+        sizes = {n: each.row_size for n, each in self.topic_source.backlogs(starts).items()}
         cores = self.spark.sparkContext.defaultParallelism
-        return self.definition.min_partitions or min(cores, math.ceil(size / TASK_SIZE))
+        tasks = planned(spans, sealed, sizes, cores, self.definition.min_partitions)
+        return copy_files(self.spark, tasks, record.writing(schema))
 
     def _refuse_change(self, schema: pa.Schema) -> None:
         if not schema.equals(self.seen):
@@ -400,17 +416,16 @@ class Pipeline:
             )
 
     def _write(
-        self, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
+        self, record: Record, starts: Places, ends: Places, sealed: SealedRows
     ) -> list[DataFile]:
         rows = sum(ends[number] - start for number, start in starts.items())
         name, topic = self.definition.name, self.topic_source.topic.name
         with described(self.spark, f"headrace pipeline {name}: {rows:,} rows of {topic}"):
-            write = self._copy if self.is_copy else self._transformed
-            return write(record, starts, ends)
+            if self.is_copy:
+                return self._copy(record, starts, ends, sealed)
+            return self._transformed(record, starts, ends)
 
-    def _transformed(
-        self, record: Record, starts: Mapping[int, int], ends: Mapping[int, int]
-    ) -> list[DataFile]:
+    def _transformed(self, record: Record, starts: Places, ends: Places) -> list[DataFile]:
         """Have Spark transform the rows, and tasks write what comes out."""
         frame = self.rows(starts, ends)
         schema = self._columns(frame)

@@ -2,13 +2,13 @@
 
 from collections import Counter
 from collections.abc import Sequence
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.spark.friendly_errors import RoundFailed, told_in_words
 from headrace.spark.tables.table_record import DataFile
-from headrace.spark.worker.copy import COPIED, copier
+from headrace.spark.worker.copy import COPIED, CopyPart, copier
 from headrace.spark.worker.files import WRITTEN, Writing, writer
-from headrace.spark.worker.read import Span
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -24,23 +24,26 @@ def write_files(frame: "DataFrame", writing: Writing) -> list[DataFile]:
 
 
 def copy_files(
-    spark: "SparkSession", spans: Sequence[Span], writing: Writing
+    spark: "SparkSession", tasks: Sequence[Sequence[CopyPart]], writing: Writing
 ) -> list[DataFile]:
     """Copy rows of a topic, as they are. RoundFailed: files may be left, in no commit."""
-    if not spans:
+    if not tasks:
         return []
-    tasks = spark.range(0, len(spans), 1, len(spans))
+    numbers = spark.range(0, len(tasks), 1, len(tasks))
     with told_in_words():
-        found = tasks.mapInArrow(copier(spans, writing), COPIED).collect()
+        found = numbers.mapInArrow(copier(tasks, writing), COPIED).collect()
     counts = Counter[int]()
     for row in found:
-        counts[row.task] += row.row_count
-    for number, span in enumerate(spans):
-        if counts[number] != span.row_count:
+        counts[row.part] += row.row_count
+    for part in chain.from_iterable(tasks):
+        span = part.span
+        if counts[part.number] != span.row_count:
             raise RoundFailed(
                 f"the task for rows {span.start} to {span.end - 1} of partition "
-                f"{span.partition} of {span.topic} wrote {counts[number]} rows, "
+                f"{span.partition} of {span.topic} wrote {counts[part.number]} rows, "
                 f"expected {span.row_count}",
                 hint="Nothing was committed. Run the pipeline again",
             )
-    return [DataFile(row.path, row.size, row.row_count, row.stats) for row in found]
+    return [
+        DataFile(row.path, row.size, row.row_count, row.stats, row.is_segment) for row in found
+    ]

@@ -114,6 +114,7 @@ class DataFile:
     size: int
     row_count: int
     stats: str
+    is_segment: bool = False  # a segment of the log, byte for byte
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,8 +110,11 @@ def _named(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 def _file(writing: Writing, schema: pa.Schema, rows: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """Write one file and return its row, as in `WRITTEN`."""
-    file = write_file(writing, [pa.Table.from_batches(rows, schema)])
+    return as_written(write_file(writing, [pa.Table.from_batches(rows, schema)]))
+
+
+def as_written(file: tuple[str, int, int, str]) -> pa.RecordBatch:
+    """Return what a task says of a file, as in `WRITTEN`."""
     columns = [
         pa.array([value], field.type) for value, field in zip(file, WRITTEN_SCHEMA, strict=True)
     ]

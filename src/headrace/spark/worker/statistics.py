@@ -67,16 +67,21 @@ def _said(row_count: int, columns: "_Fields") -> str:
 
 
 def footer_statistics(
-    footer: pq.FileMetaData, columns: pa.Schema, no_nan: Collection[int]
+    footer: pq.FileMetaData,
+    columns: pa.Schema,
+    no_nan: Collection[int],
+    names: Collection[str],
 ) -> str:
     """Return the statistics of a Parquet file from its footer, without reading its rows.
 
-    `columns` are those of the file, in its order, and `no_nan` the leaves in which each value
-    is a number: a footer leaves NaN out of its bounds. Nulls of lists and maps are not counted.
+    `columns` are those of the file, in its order, of which the table has `names`. `no_nan` are
+    the leaves in which each value is a number: a footer leaves NaN out of its bounds. Nulls of
+    lists and maps are not counted.
     """
     fields, leaf = _Fields(), 0
     for field in columns:
-        fields.put(field.name, _told_by(footer, field.type, leaf, no_nan))
+        if field.name in names:
+            fields.put(field.name, _told_by(footer, field.type, leaf, no_nan))
         leaf += _leaf_count(field.type)
     return _said(footer.num_rows, fields)
 

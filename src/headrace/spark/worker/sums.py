@@ -39,6 +39,11 @@ def checksum_of(body: Buffer) -> bytes:
     return b"" if _digest is None else _digest(body)
 
 
+def has_file_digest() -> bool:
+    """Whether whole files can be checked here."""
+    return _digest is not None
+
+
 def file_digest() -> "xxh3_128":
     """Return a new hash for the digest of a whole file. It needs xxhash."""
     try:
