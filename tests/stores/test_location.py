@@ -21,6 +21,7 @@ CANARY = "c4n4ryc4n4ry"
         ("s3://bucket", "s3://bucket"),
         ("s3://bucket/", "s3://bucket"),
         ("s3://bucket/a/b=1/", "s3://bucket/a/b=1"),
+        ("s3://bucket/a b%é", "s3://bucket/a b%é"),
         ("gs://bucket/a", "gs://bucket/a"),
         (
             "abfss://box@account.dfs.core.windows.net/a",
@@ -59,6 +60,7 @@ def test_the_parts_of_a_url():
         "s3://bucket:port/a",
         "s3://bucket/a/../b",
         "s3://bucket/a//b",
+        "s3://bucket/a%20b",
         "abfss://account.dfs.core.windows.net/a",
         "abfss://@account.dfs.core.windows.net/a",
         "",

@@ -1,6 +1,7 @@
 """A location as plain data: what a task may be sent, and any message may show."""
 
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -11,6 +12,7 @@ from headrace.errors import BadConfig
 
 TIMEOUT_SECONDS: Final = 180.0
 _OBJECT_STORES: Final = ("s3", "gs", "abfss")
+_ESCAPE: Final = re.compile("%[0-9A-Fa-f]{2}")
 _SUPPORTED: Final = (
     "Use a path, file:///path, s3://bucket/prefix, gs://bucket/prefix or "
     "abfss://container@account.dfs.core.windows.net/prefix"
@@ -85,7 +87,7 @@ def location_of(text: str, settings: Mapping[str, object] | None = None) -> Loca
     return _with(made, given)
 
 
-def _path(text: str, given: Mapping[str, object]) -> Location:
+def _path(text: str, given: dict[str, object]) -> Location:
     if not text or "\0" in text:
         raise BadConfig("location", "the path is empty or invalid", hint=_SUPPORTED)
     if given:
@@ -96,41 +98,44 @@ def _path(text: str, given: Mapping[str, object]) -> Location:
     return Location(str(Path(text).absolute()))
 
 
-def _with(made: Location, given: Mapping[str, object]) -> Location:
-    values = {field.name: getattr(made, field.name) for field in fields(made)} | given
-    location = Location(**values)
+def _with(made: Location, given: dict[str, object]) -> Location:
+    values = {field.name: getattr(made, field.name) for field in fields(made)}
+    location = Location(**(values | given))
     if location.scheme != "s3" and (named := set(given) - {"timeout"}):
         raise BadConfig(
             min(named), f"a {location.scheme}:// location has no such setting",
             hint="Remove it: it is for s3:// locations",
         )  # fmt: skip
     if location.endpoint:
-        _refuse_bad_endpoint(location)
+        refuse_bad_endpoint(location.endpoint, allow_http=location.allow_http)
     return location
 
 
 def _refuse_bad_prefix(location: Location) -> None:
+    """Raise BadConfig for what libraries do not all understand as the same place."""
     parts = location.prefix.split("/") if location.prefix else []
-    if not all(parts) or not {".", ".."}.isdisjoint(parts) or not location.url.isprintable():
+    is_plain = location.url.isprintable() and not _ESCAPE.search(location.url)
+    if not all(parts) or not {".", ".."}.isdisjoint(parts) or not is_plain:
         raise BadConfig(
             "location", f"{location.url!r} is ambiguous",
-            hint="Use parts separated by one /, none of them . or ..",
+            hint="Use parts separated by one /, none of them . or .., and no escapes like %20",
         )  # fmt: skip
 
 
-def _refuse_bad_endpoint(location: Location) -> None:
+def refuse_bad_endpoint(endpoint: str, *, allow_http: bool) -> None:
+    """Raise BadConfig unless it is the address of a server, encrypted if it has to be."""
     hint = "Use the form https://host or https://host:port"
     try:
-        url = urlsplit(location.endpoint)
+        url = urlsplit(endpoint)
         is_whole = bool(url.hostname) and url.port != 0
     except ValueError:
         raise BadConfig("endpoint", "the URL is invalid", hint=hint) from None
-    _refuse_secrets("endpoint", url, location.endpoint)
-    if url.scheme not in ("http", "https") or not is_whole or "@" in url.netloc:
+    _refuse_secrets("endpoint", url, endpoint)
+    if url.scheme not in ("http", "https") or not is_whole or not endpoint.isprintable():
         raise BadConfig("endpoint", f"{_shown(url)!r} is not an address", hint=hint)
-    if url.scheme == "http" and not location.allow_http:
+    if url.scheme == "http" and not allow_http:
         raise BadConfig(
-            "endpoint", f"{location.endpoint} is not encrypted",
+            "endpoint", f"{endpoint} is not encrypted",
             hint="Use https, or set allow_http = true in a network that you trust",
         )  # fmt: skip
 

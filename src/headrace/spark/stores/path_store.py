@@ -27,6 +27,7 @@ from headrace.spark.stores.seam import (
 
 _TEMPORARY: Final = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.headrace")
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_NO_SYNC: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
 _NOTHING_LEFT: Final = "Nothing was written under that name. Fix the cause, then retry"
 
 
@@ -55,7 +56,7 @@ class PathStore:
             with open(os.dup(descriptor), "wb") as file:
                 yield file
             with self._stage(name, "the sync of the new file"):
-                os.fsync(descriptor)
+                self._sync(descriptor)
             if not self._link(temporary, name):
                 raise taken(self.url, name)
 
@@ -64,7 +65,7 @@ class PathStore:
             with self._stage(name, "writing the new file"):
                 with open(os.dup(descriptor), "wb") as file:
                     file.write(data)
-                os.fsync(descriptor)
+                self._sync(descriptor)
             return self._link(temporary, name)
 
     def head(self, name: str) -> StoredFile | None:
@@ -104,11 +105,11 @@ class PathStore:
         directories = {}
         for name in names:
             with self._opened(name) as descriptor:
-                os.fsync(descriptor)
+                self._sync(descriptor)
             directories[self._path(name).parent] = name
         for directory, name in directories.items():
             with self._stage(name, "the sync of its directory"):
-                sync_directory(directory)
+                self._sync_directory(directory)
                 self._sync_above(directory)
 
     @contextmanager
@@ -140,10 +141,10 @@ class PathStore:
                     return False
             except OSError as error:
                 if error.errno in _NO_LINKS:
-                    raise no_links(self.url, error) from None
+                    raise _no_links(self.url, error) from None
                 raise
         with self._stage(name, "the sync of its directory"):
-            sync_directory(path.parent)
+            self._sync_directory(path.parent)
         return True
 
     def _make(self, directory: Path) -> None:
@@ -167,9 +168,25 @@ class PathStore:
         # A mount point has no entry to sync, and what cannot be read was not made by us.
         if parent.stat().st_dev == found.st_dev and parent != directory:
             with suppress(PermissionError):
-                sync_directory(parent)
+                self._sync_directory(parent)
             self._sync_above(parent)
         self._synced.add(mark)
+
+    def _sync_directory(self, directory: Path) -> None:
+        """Sync a directory, so that the names in it are durable."""
+        descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            self._sync(descriptor)
+        finally:
+            os.close(descriptor)
+
+    def _sync(self, descriptor: int) -> None:
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            if error.errno in _NO_SYNC:
+                raise _no_sync(self.url, error) from None
+            raise
 
     def _files(self, prefix: str) -> Iterator[tuple[Path, int]]:
         """Give each file below a prefix, with its size."""
@@ -233,22 +250,22 @@ class TemporaryFiles:
         self._store.remove([f"{directory}/{upload.id}" if directory else upload.id])
 
 
-def no_links(url: str, error: OSError) -> BadRequest:
+def _no_sync(url: str, error: OSError) -> BadRequest:
+    """Return the error of a mount that cannot promise that a file survives a power cut."""
+    return BadRequest(
+        f"{url}: this file system cannot sync files and directories ({error.strerror}), so "
+        "that a file could be gone after a power cut",
+        hint="Use a file system that can, such as ext4, xfs or NFS, or an object store",
+    )
+
+
+def _no_links(url: str, error: OSError) -> BadRequest:
     """Return the error of a mount on which a file cannot be named without replacing another."""
     return BadRequest(
         f"{url}: this file system has no hard links ({error.strerror}), so that two writers "
         "could replace each other's files",
         hint="Use a file system that has them, such as ext4, xfs or NFS, or an object store",
     )
-
-
-def sync_directory(path: Path) -> None:
-    """Sync a directory, so that the names in it are durable."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _entries(directory: Path) -> list[os.DirEntry[str]]:

@@ -56,7 +56,8 @@ class FileStore(Protocol):
         """Write a new file in a `with` block: afterwards it is there whole, or not at all.
 
         If the block raises, nothing is there. When it returns, the file survives a power
-        cut. Never replaces a file: raises BadRequest if the name is taken. Names of large
+        cut. After StorageFailed or an interrupt at its end, it may be there, or come to be
+        there. Never replaces a file: raises BadRequest if the name is taken. Names of large
         files must be random, because not every store can refuse to replace a large one.
         """
 
@@ -99,7 +100,7 @@ class StoreRefused(BadRequest):
 
 
 class CredentialsExpired(StorageFailed):
-    """The store does not accept these credentials any longer: newer ones are needed."""
+    """The credentials have expired: open the store again once there are newer ones."""
 
 
 def joined(url: str, name: str) -> str:
