@@ -1,15 +1,28 @@
 """One Spark session for all tests, and real nodes that they read from."""
 
+import os
+
 import pytest
 from tests.client.doors import RunningNode
+from tests.spark.object_stores import aws, bucket, proxy, s3  # noqa: F401 - fixtures
 
 import headrace
+from headrace_lab.spark.s3_server import KEYS
 
 SCHEMA = {"id": "int64", "name": "string"}
 
 
 @pytest.fixture(scope="session")
-def spark(headrace_spark):
+def keys():
+    """The keys of an S3, in the environment that Spark's workers inherit."""
+    os.environ.update(KEYS)
+    yield
+    for name in KEYS:
+        del os.environ[name]
+
+
+@pytest.fixture(scope="session")
+def spark(keys, headrace_spark):
     headrace_spark.conf.set("spark.sql.streaming.minBatchesToRetain", "2")
     return headrace_spark
 

@@ -112,7 +112,7 @@ def test_statistics_of_a_footer_are_those_of_its_rows(spark, tmp_path, sealed):
 
 
 def _plain(table):
-    """Return rows in which a map is a list of pairs: to some readers its entries are structs."""
+    """Return rows in which each map is a list of pairs: some readers have structs there."""
     found = table.to_pylist()
     for row in found:
         pairs = row["counts"] or []

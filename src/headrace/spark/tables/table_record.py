@@ -140,6 +140,7 @@ class Record:
 
     source: LogSource
     location: Location
+    store: FileStore
     table: DeltaTable
     number: int  # of the newest commit of this pipeline; 0: none
     ends: dict[int, int]  # the next row of each recorded partition
@@ -154,10 +155,6 @@ class Record:
     def path(self) -> str:
         """The table's path or URL, for people."""
         return self.location.url
-
-    @property
-    def store(self) -> FileStore:
-        return store_of(self.location)
 
     def has(self, path: str) -> bool:
         """Whether a file that the table lists, or listed, exists."""
@@ -370,9 +367,8 @@ class Record:
 
         False: the number was taken meanwhile, so that files of this commit are leftovers.
         """
-        store = self.store
         for one in files:
-            there = store.head(one.path)
+            there = self.store.head(one.path)
             if there is None or there.size != one.size:
                 newest = table_at(self.location).transaction_version(self.source.own)
                 if newest != self.number:
@@ -471,7 +467,8 @@ def read_record(table: DeltaTable, location: Location, source: LogSource) -> Rec
     firsts = {each: table.transaction_version(source.of(f"{each}+")) or 0 for each in ends}
     skips = {each: _skips(table, path, source, each) for each in ends}
     version = table.transaction_version(source.of("version"))
-    return Record(source, location, table, number, ends, count, firsts, skips, version)
+    store = store_of(location)
+    return Record(source, location, store, table, number, ends, count, firsts, skips, version)
 
 
 def _refuse_other(path: str, source: LogSource, told: str) -> None:
