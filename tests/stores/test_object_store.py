@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -174,6 +175,23 @@ class TestLostAnswers:
             proxy.add(fault, **more)
             assert not broken.put_new("x", data)
         assert broken.tail("x", 9) == b"one"
+
+    def test_one_of_many_writers_wins_though_answers_are_lost(self, proxy, bucket):
+        for round_ in range(10):
+            for fault, more in AFTER:
+                proxy.add(fault, target=f"/{round_}", times=2, **more)
+            stores = [store_of(s3_location(proxy.endpoint, bucket)) for _ in range(4)]
+            with ThreadPoolExecutor(4) as writers:
+                won = list(
+                    writers.map(
+                        lambda store, name, number: store.put_new(name, b"%d" % number),
+                        stores,
+                        [str(round_)] * 4,
+                        range(4),
+                    )
+                )
+            assert won.count(True) == 1
+            assert stores[0].tail(str(round_), 9) == b"%d" % won.index(True)
 
     def test_a_put_without_an_answer_is_repeated(self, proxy, bucket):
         store = impatient(proxy, bucket)

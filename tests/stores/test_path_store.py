@@ -2,9 +2,12 @@
 
 import errno
 import os
+import resource
 import signal
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -115,14 +118,34 @@ class TestWriting:
             file.close()
         assert (root / "x").read_bytes() == b"12345"
 
-    def test_a_full_disk_is_named_and_leaves_nothing(self, store, root):
-        def full():
-            with store.write("x"):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
-        with pytest.raises(StorageFailed, match="x: writing the new file failed: No space"):
-            full()
+    @pytest.mark.parametrize("what", ["write", "put_new"])
+    def test_a_limit_of_the_disk_is_named_and_leaves_nothing(self, store, root, what):
+        writers = {"write": partial(put, store), "put_new": store.put_new}
+        soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (100_000, hard))
+        try:
+            with pytest.raises(StorageFailed, match="writing the new file failed: ") as caught:
+                writers[what]("x", bytes(1_000_000))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        assert caught.value.cause.errno == errno.EFBIG
+        assert "Free some space" in str(caught.value)
         assert list(root.iterdir()) == []
+
+    def test_one_of_many_writers_wins(self, root):
+        stores = [PathStore(str(root)) for _ in range(8)]
+        for round_ in range(20):
+            with ThreadPoolExecutor(8) as writers:
+                won = list(
+                    writers.map(
+                        lambda store, name, number: store.put_new(name, b"%d" % number),
+                        stores,
+                        [f"a/{round_}"] * 8,
+                        range(8),
+                    )
+                )
+            assert won.count(True) == 1
+            assert (root / f"a/{round_}").read_bytes() == b"%d" % won.index(True)
 
     @pytest.mark.parametrize("failing", [1, 2])
     def test_no_failed_sync_is_retried(self, store, root, monkeypatch, failing):

@@ -15,7 +15,7 @@ import threading
 import time
 import urllib.request
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from enum import Enum
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -142,6 +142,8 @@ class S3Proxy:
     asked: list[Exchange] = field(default_factory=list)
     port: int = field(default_factory=free_port)
     _server: "_Listener | None" = None
+    # moto looks whether a name is free and then takes it: in between, another could.
+    turn: threading.Lock = field(default_factory=threading.Lock)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _is_over: threading.Event = field(default_factory=threading.Event)
 
@@ -278,10 +280,11 @@ class _Handler(BaseHTTPRequestHandler):
         upstream = http.client.HTTPConnection(address, timeout=CALL_SECONDS)
         try:
             kept = {name: each for name, each in headers.items() if name != "connection"}
-            upstream.request(self.command, self.path, body, kept)
-            answer = upstream.getresponse()
-            found = {name.lower(): value for name, value in answer.getheaders()}
-            return answer.status, found, answer.read()
+            with self.server.proxy.turn if _CONDITION in headers else nullcontext():
+                upstream.request(self.command, self.path, body, kept)
+                answer = upstream.getresponse()
+                found = {name.lower(): value for name, value in answer.getheaders()}
+                return answer.status, found, answer.read()
         finally:
             upstream.close()
 

@@ -27,8 +27,8 @@ from headrace.spark.stores.seam import (
 
 _TEMPORARY: Final = re.compile(r"\.(?P<name>.+)\.[0-9a-f]{16}\.headrace")
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+_NO_SPACE: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 _NO_SYNC: Final = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS})
-_NOTHING_LEFT: Final = "Nothing was written under that name. Fix the cause, then retry"
 
 
 class PathStore:
@@ -224,8 +224,8 @@ class PathStore:
             raise self._failed(name, stage, error) from error
 
     def _failed(self, name: str, stage: str, error: OSError, hint: str = "") -> StorageFailed:
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            hint = f"Free some space. {_NOTHING_LEFT}"
+        if error.errno in _NO_SPACE:
+            hint = "Free some space or raise the limit, then retry"
         return StorageFailed(joined(self.url, name), stage, error, hint=hint)
 
 
