@@ -86,7 +86,7 @@ def test_sealed_segments_are_copied_into_the_bucket(spark, tmp_path, topic, defi
 
 
 def test_log_and_table_are_proven_equal_and_a_lost_row_is_found(spark, topic, defined):
-    definition = defined(sql=SQL)
+    definition = defined(sql="select * from source")
     topic.append(rows(0, 50), partition=0)
     run(spark, definition)
     with opened(spark, definition) as pipeline:
@@ -110,6 +110,7 @@ def test_the_commands_take_a_bucket(spark, tmp_path, topic, s3, bucket, defined)
     status = headrace_here("pipeline", "status", str(file), "--json")
     assert status.json["lag"] == 0
     assert status.json["table"] == f"s3://{bucket}/tables/orders"
+    given = settings_of(s3.endpoint)
     settings = [f"--store={key}={value}" for key, value in given.items()]
     place = ["--table", f"s3://{bucket}/tables/orders", "--data", tmp_path / "data"]
     proven = headrace_here("prove", "shop/orders", "--json", *place, *settings)

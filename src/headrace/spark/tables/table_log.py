@@ -33,6 +33,15 @@ def entry_name(version: int) -> str:
     return f"{LOG}/{version:0{_DIGITS}}.json"
 
 
+def has_log(store: FileStore) -> bool:
+    """Whether there is a table.
+
+    Deltalake's own function for that holds the interpreter's lock while it waits for a store:
+    the driver's other threads, which renew leases and report, would stand still.
+    """
+    return any(_is_entry(name) or _is_checkpoint(name) for name in _names(store))
+
+
 def read_entry(store: FileStore, version: int) -> list[Action] | None:
     """Return the actions of an entry. None: it does not exist, or was cleaned up."""
     try:

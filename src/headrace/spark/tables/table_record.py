@@ -54,6 +54,7 @@ from headrace.spark.tables.table_log import (
     each_of,
     entry_name,
     flawed_entry,
+    has_log,
     log_damage,
     read_entry,
 )
@@ -520,25 +521,19 @@ def _skips(
 def is_made(where: Where) -> bool:
     """Whether the table exists. Raises TableForeign if there are other files instead."""
     location = at(where)
-    if _is_table(location):
+    store = store_of(location)
+    if has_log(store):
         return True
-    file = first_file(store_of(location))
+    file = first_file(store)
     if file is None:
         return False
-    if _is_table(location):  # another driver has just created and filled it
+    if has_log(store):  # another driver has just created and filled it
         return True
     raise TableForeign(
         f"{location.url} is not a Delta table, but contains {file}",
         hint="Give a directory that is empty or does not exist: a table would mix its files "
         "with these",
     )
-
-
-def _is_table(location: Location) -> bool:
-    try:
-        return DeltaTable.is_deltatable(location.url, storage_options(location))
-    except OSError as error:
-        raise storage_failed(location.url, error, "opening the table") from error
 
 
 def create(where: Where, source: LogSource, schema: pa.Schema) -> Record:

@@ -79,7 +79,7 @@ def _copied(
     source.seek(0)
     name = writing.name()
     with new_file(writing, name) as file:
-        digest = _copy(source, file)
+        digest = _copy(source, file, is_path=writing.location.is_path)
     _check(task, writing, name, digest)
     return name, task.file.size, footer.num_rows, stats
 
@@ -116,9 +116,9 @@ def _are_alike(one: pa.DataType, other: pa.DataType) -> bool:
     )
 
 
-def _copy(source: BinaryIO, file: BinaryIO) -> bytes:
+def _copy(source: BinaryIO, file: BinaryIO, *, is_path: bool) -> bytes:
     """Copy a whole file; return the digest of the bytes that were written through Python."""
-    if _copied_by_kernel(source, file):
+    if is_path and _copied_by_kernel(source, file):
         return b""
     digest = file_digest()
     while chunk := source.read(_CHUNK):
