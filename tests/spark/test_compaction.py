@@ -152,25 +152,25 @@ def test_a_disk_that_is_full_is_named_and_nothing_is_left(several, tmp_path, mon
 
 
 class TestChoice:
-    def chosen(self, monkeypatch, sizes, files_min=3):
+    def chosen(self, sizes, files_min=3):
         found = [LiveFile(str(number), size, 1) for number, size in enumerate(sizes)]
-        monkeypatch.setattr("headrace.spark.tables.compaction._files", lambda _: found)
-        return sorted(int(one.path) for one in chosen(None, 10 * MIB, files_min))
+        found.sort(key=lambda one: one.size)
+        return sorted(int(one.path) for one in chosen(found, 10 * MIB, files_min))
 
-    def test_enough_small_ones_that_fill_a_file(self, monkeypatch):
-        assert self.chosen(monkeypatch, [MIB, MIB]) == []
-        assert self.chosen(monkeypatch, [MIB] * 4) == [0, 1, 2, 3]
-        assert self.chosen(monkeypatch, [3 * MIB] * 4) == [0, 1, 2]
-        assert self.chosen(monkeypatch, [4 * MIB] * 4) == []
+    def test_enough_small_ones_that_fill_a_file(self):
+        assert self.chosen([MIB, MIB]) == []
+        assert self.chosen([MIB] * 4) == [0, 1, 2, 3]
+        assert self.chosen([3 * MIB] * 4) == [0, 1, 2]
+        assert self.chosen([4 * MIB] * 4) == []
 
-    def test_large_ones_stay_as_they_are(self, monkeypatch):
-        assert self.chosen(monkeypatch, [MIB, 5 * MIB, MIB, 9 * MIB, MIB]) == [0, 2, 4]
+    def test_large_ones_stay_as_they_are(self):
+        assert self.chosen([MIB, 5 * MIB, MIB, 9 * MIB, MIB]) == [0, 2, 4]
 
-    def test_a_row_is_written_again_once_for_each_doubling(self, monkeypatch):
+    def test_a_row_is_written_again_once_for_each_doubling(self):
         sizes, written = [], 0
         for _ in range(4_096):
             sizes.append(1024)
-            taken = self.chosen(monkeypatch, sizes, files_min=4)
+            taken = self.chosen(sizes, files_min=4)
             made = sum(sizes[one] for one in taken)
             sizes = [size for number, size in enumerate(sizes) if number not in taken]
             sizes += [made] if made else []

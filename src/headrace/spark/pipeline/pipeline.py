@@ -20,7 +20,7 @@ writers of the table it retries the same commit (`commit_races.py`).
 import json
 import runpy
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
@@ -43,11 +43,13 @@ from headrace.spark.pipeline.failing_row import Ranges, failing_row
 from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
 from headrace.spark.pipeline.row_by_row import refuse_mixing
 from headrace.spark.pipeline.sealed_rows import SealedRows, leased, planned
+from headrace.spark.pipeline.tail import replacements, segment_places
 from headrace.spark.source.data_source import spark_schema
 from headrace.spark.source_options import parse
 from headrace.spark.spark_session import copied, described, unlogged
 from headrace.spark.tables.commit_races import committed
 from headrace.spark.tables.compaction import FILES_MIN, compact
+from headrace.spark.tables.data_files import LiveFile, copied_life, live_files
 from headrace.spark.tables.restore_check import Watch, refuse_restored
 from headrace.spark.tables.table_columns import file_columns, new_columns, refuse_twins
 from headrace.spark.tables.table_errors import TableAhead
@@ -57,6 +59,7 @@ from headrace.spark.tables.table_record import (
     DataFile,
     LogSource,
     Record,
+    Removed,
     create,
     is_made,
     look,
@@ -115,6 +118,8 @@ class Pipeline:
     unlooked: int = FILES_MIN  # files since the last search for small ones; unknown at first
     watch: Watch = field(default_factory=Watch)  # for restores of the table
     compacted: int = 0  # small files that were replaced
+    # Of files that segments could replace: the topic's life whose rows they have as they are.
+    lives: dict[str, str] = field(default_factory=dict)
     flaw: str = ""  # why the last report of this driver failed
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
     _begun: "tuple[SparkSession, Transform] | None" = None
@@ -219,7 +224,7 @@ class Pipeline:
                 if done is not None:
                     reporter.done(done.version, done.row_count)
                     yield done
-                    self.unlooked += done.file_count
+                    self.unlooked += done.file_count - done.segment_count
                     if self.unlooked >= FILES_MIN:
                         self.compact()
                     if once and all(done.ends.get(n, 0) >= end for n, end in until.items()):
@@ -236,11 +241,48 @@ class Pipeline:
         self.unlooked, file_size = 0, self.definition.file_size_max
         if not file_size:
             return 0
-        record = look(self.definition.location, self.source)
-        refuse_restored(record)
-        found = compact(record, file_size, files_min) or 0
+        nothing = self.topic_source.bounds() if self.is_copy else {}
+        starts, ends = dict.fromkeys(nothing, 0), {n: each.end for n, each in nothing.items()}
+        with self._sealed(starts, ends) as sealed:
+            found = self._replace_tail(sealed)
+            record = look(self.definition.location, self.source)
+            refuse_restored(record)
+            segments = segment_places(sealed.partitions)
+            found += compact(record, file_size, files_min, segments) or 0
         self.compacted += found
         return found
+
+    def _replace_tail(self, sealed: SealedRows) -> int:
+        """Put segments in the place of small files with their rows; return how many went."""
+        if not sealed.partitions:
+            return 0
+        record = look(self.definition.location, self.source)
+        refuse_restored(record)
+        found = replacements(live_files(record.table), sealed.partitions)
+        found = [one for one in found if self._are_copies(record, one.files)]
+        self.seen = self.schema()
+        if not found or new_columns(record.table, self.seen).names:
+            return 0
+        gone = {file for one in found for file in one.files}
+        files = []
+        for one in found:
+            starts, ends = {one.partition: one.start}, {one.partition: one.end}
+            files += self._write(record, starts, ends, sealed.only(one.segments))
+        removed = [Removed(file.path, file.size) for file in gone]
+        self.on_step("after replacements")
+        is_done = committed(
+            record,
+            lambda each: each.compact(files, removed),
+            lambda each: self._is_whole(each) and gone <= set(live_files(each.table)),
+        )
+        return len(gone) if is_done else 0
+
+    def _are_copies(self, record: Record, files: Sequence[LiveFile]) -> bool:
+        """Whether all files have rows of this topic as they are. A file is looked at once."""
+        for one in files:
+            if one.path not in self.lives:
+                self.lives[one.path] = copied_life(record.location, one)
+        return {self.lives[one.path] for one in files} == {self.source.birth}
 
     def _reporter(self) -> PipelineHeartbeat:
         return PipelineHeartbeat(
@@ -406,7 +448,8 @@ class Pipeline:
         sizes = {n: each.row_size for n, each in self.topic_source.backlogs(starts).items()}
         cores = self.spark.sparkContext.defaultParallelism
         tasks = planned(spans, sealed, sizes, cores, self.definition.min_partitions)
-        return copy_files(self.spark, tasks, record.writing(schema))
+        writing = replace(record.writing(schema), life=self.source.birth)
+        return copy_files(self.spark, tasks, writing)
 
     def _refuse_change(self, schema: pa.Schema) -> None:
         if not schema.equals(self.seen):

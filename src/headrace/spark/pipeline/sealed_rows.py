@@ -5,7 +5,7 @@ to its end: otherwise the rest of it would have to go by rows.
 """
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
@@ -34,6 +34,16 @@ class SealedRows:
     """The segments of a topic that a round may take; none without a lease."""
 
     lease: "Lease | None" = None
+    chosen: "Collection[LeasedFile] | None" = None  # None: all of them
+
+    @property
+    def partitions(self) -> "Sequence[LeasedPartition]":
+        """All partitions with their segments."""
+        return () if self.lease is None else self.lease.partitions
+
+    def only(self, files: "Collection[LeasedFile]") -> "SealedRows":
+        """Return the same, with only these segments."""
+        return replace(self, chosen=files)
 
     def aligned(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
         """Return the ends of a round, moved to the ends of segments that it begins."""
@@ -76,14 +86,10 @@ class SealedRows:
         return CopyPart(number, replace(span, start=file.start, end=file.end), copy)
 
     def _files(self, number: int) -> "Sequence[LeasedFile]":
-        own = self._partition(number)
-        return () if own is None else own.files
-
-    def _partition(self, number: int) -> "LeasedPartition | None":
-        for each in () if self.lease is None else self.lease.partitions:
+        for each in self.partitions:
             if each.partition == number:
-                return each
-        return None
+                return [one for one in each.files if self.chosen is None or one in self.chosen]
+        return ()
 
 
 @contextmanager

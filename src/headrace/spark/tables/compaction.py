@@ -9,10 +9,15 @@ What a crash after each step leaves:
 The commit carries all of the pipeline's numbers, so that of two drivers, or of a round and a
 compaction, one loses. A file is included only if the smaller ones add up to its size: a row is
 rewritten once per doubling, not every time. Replaced files stay on disk for readers of older
-versions until the table is vacuumed. Files not named by Headrace are left alone.
+versions until the table is vacuumed. Files not named by Headrace are left alone, and so are
+segments of the log.
+
+Files of one partition are put together by themselves if they are many: then a segment of the
+log can take the place of the new file, too (`pipeline/tail.py`).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import pyarrow as pa
@@ -20,7 +25,13 @@ import pyarrow as pa
 from headrace.errors import BadRequest, CorruptFile, StorageFailed
 from headrace.spark.stores.seam import FileStore, NotInStore
 from headrace.spark.tables.commit_races import committed
-from headrace.spark.tables.data_files import LiveFile, full_path, live_files
+from headrace.spark.tables.data_files import (
+    FilePlace,
+    LiveFile,
+    copied_life,
+    full_path,
+    live_files,
+)
 from headrace.spark.tables.table_errors import FileGone
 from headrace.spark.tables.table_features import refuse_unkept
 from headrace.spark.tables.table_record import DataFile, Record, Removed, look
@@ -35,12 +46,22 @@ class TableSpoilt(BadRequest):
     """A file of the table is not what was written."""
 
 
-def compact(record: Record, file_size: int, files_min: int = FILES_MIN) -> int | None:
-    """Compact small files if there are enough. Return how many; None: the race was lost."""
+def compact(
+    record: Record,
+    file_size: int,
+    files_min: int = FILES_MIN,
+    segments: Collection[FilePlace] = (),
+) -> int | None:
+    """Compact small files if there are enough. Return how many; None: the race was lost.
+
+    Files with the place of a segment are left alone.
+    """
     if len(record.ends) != record.count:
         return 0  # a partition's position is lost: the next round raises that
     refuse_unkept(record.table, record.path)
-    found = chosen(record, file_size, files_min)
+    files = [one for one in _files(record) if one.place not in segments]
+    found = chosen(_of_one_partition(files, files_min // 2), file_size, files_min // 2)
+    found = found or chosen(sorted(files, key=lambda one: one.size), file_size, files_min)
     if not found:
         return 0
     try:
@@ -66,9 +87,32 @@ def _refuse_missing(record: Record, files: list[LiveFile]) -> None:
             raise _spoilt(record, one, "is missing, but the table lists it")
 
 
-def chosen(record: Record, file_size: int, files_min: int) -> list[LiveFile]:
-    """Return the files to compact, smallest first, at most `file_size` in total."""
-    files = sorted(_files(record), key=lambda file: file.size)
+def _of_one_partition(files: Sequence[LiveFile], files_min: int) -> list[LiveFile]:
+    """Return the newest files of a partition, newest first, while there is no gap.
+
+    None if no partition has so many.
+    """
+    placed: dict[int, list[tuple[FilePlace, LiveFile]]] = {}
+    for one in files:
+        if one.place is not None:
+            placed.setdefault(one.place.partition, []).append((one.place, one))
+    for each in placed.values():
+        each.sort(key=lambda pair: -pair[0].end)
+        found = [each[0]]
+        for place, one in each[1:]:
+            if place.end != found[-1][0].start:
+                break
+            found.append((place, one))
+        if len(found) >= files_min:
+            return [one for _, one in found]
+    return []
+
+
+def chosen(files: Sequence[LiveFile], file_size: int, files_min: int) -> list[LiveFile]:
+    """Return those of the files to compact, at most `file_size` in total.
+
+    They come in the order in which they are taken: the larger ones last.
+    """
     size = best = 0
     for count, one in enumerate(files, 1):
         if one.size * 2 >= file_size or size + one.size > file_size:
@@ -76,7 +120,7 @@ def chosen(record: Record, file_size: int, files_min: int) -> list[LiveFile]:
         if count >= files_min and one.size <= size:
             best = count
         size += one.size
-    return files[:best]
+    return list(files[:best])
 
 
 def _files(record: Record) -> list[LiveFile]:
@@ -89,7 +133,9 @@ def _files(record: Record) -> list[LiveFile]:
 
 
 def _write(record: Record, files: list[LiveFile]) -> DataFile:
-    writing = record.writing(record.columns)
+    lives = {copied_life(record.location, one) for one in files}
+    life = lives.pop() if len(lives) == 1 else ""
+    writing = replace(record.writing(record.columns), life=life)
     try:
         return DataFile(*write_file(writing, _gathered(record, files)))
     except StorageFailed as error:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
@@ -17,6 +18,25 @@ from headrace.spark.stores.location import Location
 from headrace.spark.stores.options import storage_options
 from headrace.spark.stores.seam import joined
 from headrace.spark.stores.store import store_of
+from headrace.spark.worker.files import COPY_KEY
+
+# Statistics that tell which rows a file has.
+_PLACED: Final = (
+    "num_records",
+    "min._hr_partition",
+    "max._hr_partition",
+    "min._hr_offset",
+    "max._hr_offset",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class FilePlace:
+    """A range of one partition of which a file has each row, by its statistics."""
+
+    partition: int
+    start: int
+    end: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +46,7 @@ class LiveFile:
     path: str  # as it is listed: quoted as in a URL
     size: int
     row_count: int | None  # None: it was written without
+    place: FilePlace | None = None  # None: its rows are not a whole range, or it is unknown
 
     @property
     def name(self) -> str:
@@ -36,13 +57,32 @@ class LiveFile:
 def live_files(table: DeltaTable) -> list[LiveFile]:
     """Return the files that a table lists."""
     rows = pa.table(table.get_add_actions(flatten=True))
-    names = [
-        name for name in ("path", "size_bytes", "num_records") if name in rows.column_names
-    ]
+    known = set(rows.column_names)
+    found = rows.select([name for name in ("path", "size_bytes", *_PLACED) if name in known])
     return [
-        LiveFile(row["path"], row["size_bytes"], row.get("num_records"))
-        for row in rows.select(names).to_pylist()
+        LiveFile(row["path"], row["size_bytes"], row.get("num_records"), _place(row))
+        for row in found.to_pylist()
     ]
+
+
+def _place(row: dict[str, Any]) -> FilePlace | None:
+    count, low, high, first, last = (row.get(name) for name in _PLACED)
+    if count is None or low is None or first is None or last is None:
+        return None
+    is_range = low == high and last - first + 1 == count
+    return FilePlace(low, first, last + 1) if is_range else None
+
+
+def copied_life(location: Location, file: LiveFile) -> str:
+    """Return the life of the topic whose rows a file has as they are; empty: it has not."""
+    where = _file_system(location)
+    path = full_path(location, file.name) if location.is_path else file.name
+    try:
+        found = pq.read_metadata(path, filesystem=where).metadata or {}
+    except (OSError, pa.ArrowException):
+        return ""  # whoever reads its rows finds the flaw
+    life: bytes = found.get(COPY_KEY.encode(), b"")
+    return life.decode("utf-8", "replace")
 
 
 def full_path(location: Location, name: str) -> str:

@@ -90,7 +90,12 @@ class LogSource:
         return f"headrace:{self.pipeline}"
 
     def of(self, what: int | str) -> str:
-        return f"{self.own}:{self.topic}:{self.created}@{self.cluster}:{what}"
+        return f"{self.own}:{self.topic}:{self.birth}:{what}"
+
+    @property
+    def birth(self) -> str:
+        """The revision that created the topic, and its log."""
+        return f"{self.created}@{self.cluster}"
 
     @property
     def life(self) -> str:

@@ -32,6 +32,7 @@ PREFIX: Final = "part-"
 OURS: Final = re.compile(
     rf"{PREFIX}(?:(?P<pipeline>[\w.-]+)-(?P<base>\d+)-)?[0-9a-f]{{32}}\.parquet", re.ASCII
 )
+COPY_KEY: Final = "headrace.copy_of"  # in a footer: rows as they are, of this life of a topic
 _AGAIN: Final = (
     "Nothing was committed. Free some space or fix the cause, then restart the pipeline or "
     "query: it resumes with the same rows"
@@ -57,6 +58,7 @@ class Writing:
     pipeline: str
     base: int  # number of the pipeline's newest commit; that of these files is the next one
     schema: bytes  # of the files, as Arrow IPC
+    life: str = ""  # of the topic whose rows are written as they are; empty: they are not
 
     @classmethod
     def of(cls, location: Location, pipeline: str, base: int, schema: pa.Schema) -> "Writing":
@@ -140,6 +142,8 @@ def write_file(writing: Writing, tables: Iterable[pa.Table]) -> tuple[str, int, 
             for table in tables:
                 rows.write_table(table)
                 counted.add(table)
+            if writing.life:
+                rows.add_key_value_metadata({COPY_KEY: writing.life})
         size = file.tell()
     return name, size, counted.row_count, counted.told()
 
