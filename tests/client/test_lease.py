@@ -10,7 +10,7 @@ from tests.spark.sealing import seal_all
 
 import headrace
 from headrace.client.read.lease import _partition
-from headrace.errors import BadFrame, BadRequest
+from headrace.errors import BadFrame, BadRequest, TopicUnknown
 from headrace.wire.lease_messages import FileInfo, PartitionFiles, ReleaseLease
 from headrace.wire.lease_messages import LeaseReleased as Released
 from headrace.wire.topic_messages import PartitionInfo
@@ -121,6 +121,19 @@ async def test_a_forgotten_lease_with_a_file_that_is_gone_is_lost_and_says_why(
         async with asyncio.timeout(10):
             while (await log.status())["leases"]["count"]:  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
+
+
+async def test_a_forgotten_lease_of_a_deleted_topic_is_lost(tmp_path):
+    door = Door("embedded", "async", tmp_path / "data")
+    async with door.log() as log:
+        topic = await log.create_topic("orders", {"id": "int64"})
+        lease = await topic.lease_files(1.5)
+        await topic.delete()
+        await topic.caller.get(ReleaseLease(lease.id), Released)
+        async with asyncio.timeout(10):
+            while lease.lost is None:  # noqa: ASYNC110
+                await asyncio.sleep(0.05)
+        assert isinstance(lease.lost, TopicUnknown)
 
 
 @pytest.mark.parametrize("lasting", ["10ms", "1h", 0])

@@ -28,9 +28,15 @@ from xxhash import xxh3_128_digest
 
 from headrace.errors import BadRequest, CorruptSegment, UnsupportedFormat
 from headrace.model.ids import Offset, Op
-from headrace.model.schema import stored_schema
-from headrace.partition.segments.segment import Digests, identity
-from headrace.partition.segments.segment_reader import open_segment, read_back
+from headrace.model.schema import canonical, stored_schema
+from headrace.partition.segments import segment_reader
+from headrace.partition.segments.segment import Digests, identity, segment_schema
+from headrace.partition.segments.segment_reader import (
+    open_parquet,
+    open_segment,
+    read_back,
+    repeating,
+)
 from headrace.storage.file import FileDirectory
 from headrace_lab.disk.memory import MemoryDisk
 
@@ -487,3 +493,74 @@ class TestRot:
                 list(file.read(file.info.first, file.info.end))
             assert caught.value.row_group == 0
             file.close()
+
+
+class TestFewValues:
+    """Columns of few values are read as places in a dictionary, and leave as values."""
+
+    SCHEMA = canonical(
+        pa.schema(
+            [
+                pa.field("flag", pa.string(), nullable=False),
+                pa.field("mode", pa.string()),
+                pa.field("blob", pa.binary()),
+                pa.field("nothing", pa.string()),
+                pa.field("later", pa.string()),  # few values at first, then many
+                pa.field("name", pa.string()),  # as many as rows
+                pa.field("count", pa.int64()),
+                pa.field("tags", pa.list_(pa.string())),
+                pa.field("where", pa.struct([("town", pa.string())])),
+            ]
+        )
+    )
+
+    def rows(self, count=4_000):
+        def value(name, n):
+            return {
+                "flag": "ANR"[n % 3],
+                "mode": None if n % 5 == 0 else ["", "AIR", "\N{SNOWMAN}"][n % 3],
+                "blob": None if n % 7 == 0 else bytes([n % 2, 255]),
+                "nothing": None,
+                "later": "x" if n < count // 2 else f"later {n}",
+                "name": f"name {n}",
+                "count": n % 2,
+                "tags": ["a", None] if n % 2 else [],
+                "where": {"town": "Ulm" if n % 2 else None},
+            }[name]
+
+        numbers = range(count)
+        system = [
+            pa.array([3] * count, pa.int32()),
+            pa.array(range(FIRST, FIRST + count), pa.int64()),
+            pa.array([START_US] * count, pa.timestamp("us", tz="UTC")),
+        ]
+        columns = [pa.array([value(f.name, n) for n in numbers], f.type) for f in self.SCHEMA]
+        schema = segment_schema(self.SCHEMA)
+        return pa.RecordBatch.from_arrays([*system, *columns], schema=schema)
+
+    def test_they_are_the_rows_that_were_sealed(self):
+        disk, batch = MemoryDisk(), self.rows()
+        with small_groups(1_000):
+            file = opened(disk.root, *a_segment(disk.root, batch, schema=self.SCHEMA))
+        footer = a_footer(disk, file.info.name)
+        assert footer.num_row_groups == 4
+        assert repeating(footer) == ["flag", "mode", "blob", "nothing"]
+        found = pa.Table.from_batches(file.read(file.info.first, file.info.end))
+        assert found.schema.equals(batch.schema, check_metadata=True)
+        assert found.equals(pa.Table.from_batches([batch]))
+        some = pa.Table.from_batches(file.read(Offset(950), Offset(2_050), ["mode", "later"]))
+        wanted = batch.slice(950 - FIRST, 1_100).select(["mode", "later"])
+        assert some.equals(pa.Table.from_batches([wanted]))
+        file.check_rows()
+
+    def test_the_decoder_is_asked_for_places(self, monkeypatch):
+        disk = MemoryDisk()
+        file = opened(disk.root, *a_segment(disk.root, self.rows(), schema=self.SCHEMA))
+        asked = []
+        monkeypatch.setattr(
+            segment_reader,
+            "open_parquet",
+            lambda *args: asked.append(args[3]) or open_parquet(*args),
+        )
+        list(file.read(file.info.first, file.info.end))
+        assert asked == [["flag", "mode", "blob", "nothing"]]

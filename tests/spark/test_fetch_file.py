@@ -114,12 +114,15 @@ def test_a_copy_is_the_file_byte_for_byte(log, link):
     with log.topic("orders").lease_files() as lease:
         found = files_of(lease)
         assert len(found) == 3
+        before = log.status()["work"]["fetched_bytes"]
         for file, path in found:
             whole = path.read_bytes()
             assert len(whole) == file.size > 3 * CHUNK
             assert xxh3_128_digest(whole) == file.digest
             assert fetched(link, lease.id, file) == whole
             assert b"".join(fetch_file(link, lease.id, file)) == whole
+        sent = log.status()["work"]["fetched_bytes"] - before
+        assert sent == 2 * sum(file.size for file, _ in found)
         assert pq.read_table(pa.BufferReader(whole)).num_rows == 40_000
 
 

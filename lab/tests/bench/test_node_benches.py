@@ -6,7 +6,7 @@ from typer.testing import CliRunner
 
 from headrace.cli.main import app
 from headrace_lab.bench import remote
-from headrace_lab.bench.cases import fetch, small_rows
+from headrace_lab.bench.cases import fetch, sealed, small_rows
 from headrace_lab.bench.cases import open as opening
 from headrace_lab.bench.frame import measure
 from headrace_lab.bench.serving import ProducerLoad, a_server, producers
@@ -58,6 +58,15 @@ def test_small_rows_are_measured_beside_what_users_would_take_instead(tmp_path: 
         result = measure(cases[name], 1, silent)
         assert result.ours > 0
         assert result.reference_value > 0
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_sealed_rows_are_measured_as_rows_and_as_files(tmp_path: Path):
+    for case in sealed.cases(tmp_path, TINY):
+        result = measure(case, 1, silent)
+        assert result.ours > 0
+        assert result.reference_value > 0
+        assert set(result.figures) == {"seconds, sealed", "seconds, unsealed"}
     assert list(tmp_path.iterdir()) == []
 
 

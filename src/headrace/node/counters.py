@@ -12,6 +12,7 @@ from typing import Final
 from headrace.errors import HeadraceError
 from headrace.model.results import AppendResult, PublishResult, StageResult
 from headrace.storage.seam import Buffer
+from headrace.wire.file_messages import FileChunk
 from headrace.wire.messages import Reply
 from headrace.wire.read_messages import FetchReply
 
@@ -66,7 +67,7 @@ class NodeCounters:
                     self.appends += 1
                     self.appended_rows += reply.end - reply.start
                     self.appended_bytes += len(body)
-            case FetchReply():
+            case FetchReply() | FileChunk():
                 self.fetch_seconds.add(seconds)
                 self.fetches += 1
                 self.fetched_bytes += sum(map(len, rows))

@@ -12,6 +12,7 @@ from headrace_lab.bench.cases import (
     partitions,
     recovery,
     replay,
+    sealed,
     small_rows,
     spark,
 )
@@ -36,6 +37,7 @@ BENCHES: dict[str, Bench] = {
     "remote": remote,
     "rows": small_rows,
     "fetch": fetch,
+    "sealed": sealed,
     "open": opening,
     "spark": spark,
 }

@@ -120,9 +120,14 @@ def _capture_popped(self: CheckpointFiles, captured: Any, *rest: Any) -> Any:
         self.machine.captures.pop(captured.op, None)
 
 
-def _checksums_ignored(storage: Storage, _: Any, metadata: Any = None) -> Any:
+def _checksums_ignored(
+    storage: Storage, _: Any, metadata: Any = None, dictionaries: Any = ()
+) -> Any:
     return pq.ParquetFile(
-        pa.PythonFile(ReadStream(storage), mode="r"), metadata=metadata, pre_buffer=False
+        pa.PythonFile(ReadStream(storage), mode="r"),
+        metadata=metadata,
+        read_dictionary=list(dictionaries),
+        pre_buffer=False,
     )
 
 
