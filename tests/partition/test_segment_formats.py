@@ -10,8 +10,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
-from deltalake.transaction import AddAction, create_table_with_add_actions
+from deltalake import DeltaTable, Schema
+from deltalake.transaction import AddAction
 from tests.partition.segments import (
     FIRST,
     FORMATS,
@@ -257,20 +257,14 @@ class TestNan:
         assert leaves_without_nan(metadata) == frozenset()
 
 
-def deltas(path: Path, schema: pa.Schema, file: str, count: int) -> None:
+def deltas(path: Path, schema: pa.Schema, file: str, count: int) -> DeltaTable:
     """Make a Delta table of one file that is there already."""
     stored = [field.with_name(f"_hr{field.name}") for field in SYSTEM_FIELDS]
-    create_table_with_add_actions(
-        str(path),
-        pa.schema([*stored, *schema]),
-        [
-            AddAction(
-                file, (path / file).stat().st_size, {}, 0, True, f'{{"numRecords":{count}}}'
-            )
-        ],
-        mode="error",
-        partition_by=[],
-    )
+    table = DeltaTable.create(str(path), Schema.from_arrow(pa.schema([*stored, *schema])))
+    size = (path / file).stat().st_size
+    added = AddAction(file, size, {}, 0, True, f'{{"numRecords":{count}}}')
+    table.create_write_transaction([added], "append", table.schema())
+    return DeltaTable(str(path))
 
 
 def test_a_table_takes_the_file_as_it_is(tmp_path):
@@ -278,8 +272,7 @@ def test_a_table_takes_the_file_as_it_is(tmp_path):
     batch = a_batch(schema=schema)
     with FileDirectory.open_root(str(tmp_path / "t"), create=True) as root, small_groups(10):
         info, _ = a_segment(root, batch, schema=schema)
-    deltas(tmp_path / "t", schema, info.name, batch.num_rows)
-    table = DeltaTable(str(tmp_path / "t"))
+    table = deltas(tmp_path / "t", schema, info.name, batch.num_rows)
     found = table.to_pyarrow_table().sort_by("_hr_offset")
     assert found["_hr_offset"].to_pylist() == list(range(FIRST, FIRST + 60))
     for name in ("id", "text", "price", "seen", "tags", "place"):
@@ -310,7 +303,7 @@ class TestSeal:
             shard = a_shard(disk)
             shard.append_many(12)
             shard.submit([EntryProposal(SEAL, operations.encode(Seal(False, form)))])
-            crashed = disk.kill()  # before a byte of the checkpoint
+            crashed = disk.clone().kill()  # before a byte of the checkpoint
             shard.run()
             again = a_shard(crashed)
             again.run()
