@@ -12,6 +12,8 @@ from tests.cli.commands import headrace_here
 from tests.client.doors import RunningNode
 from tests.doctor import harm
 from tests.doctor.logs import CLICKS
+from tests.node.test_segment_format import as_at_level
+from tests.spark.sealing import seal_all
 
 import headrace
 from headrace.cli.terminal.exits import Exit
@@ -245,3 +247,26 @@ def pages(base):
         text = answer.read().decode()
     (count,) = re.findall(r"(?m)^headrace_degraded (\S+)", text)
     return found["ready"], found["degraded"], float(count)
+
+
+def test_a_log_with_both_formats_is_examined_and_salvaged_as_one(tmp_path):
+    data, saved = tmp_path / "data", tmp_path / "saved"
+    with as_at_level(2), headrace.open(data) as log:
+        topic = log.create_topic("shop/orders", {"id": "int64", "size": "float64"})
+        topic.append([{"id": n, "size": n / 2} for n in range(300)])
+        seal_all(data)
+    with headrace.open(data) as log:
+        topic = log.topic("shop/orders")
+        topic.append([{"id": n, "size": n / 2} for n in range(300, 500)])
+        seal_all(data)
+        expected = topic.read().to_table()
+    files = sorted(data.glob("groups/00001/segments/*.parquet"))
+    found = [pq.read_metadata(file).metadata[b"headrace.format"] for file in files]
+    assert found == [b"1", b"2"]
+    ended = headrace_here("doctor", data, "--deep")
+    assert (ended.code, "No damage" in ended.out) == (Exit.OK, True)
+    for journal in data.glob("groups/00001/journal/*.wal"):
+        journal.unlink()  # so that the segments alone have the rows
+    headrace_here("doctor", data, "--salvage", saved)
+    with headrace.open(saved) as log:
+        assert log.topic("shop/orders").read().to_table().equals(expected)
