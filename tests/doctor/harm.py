@@ -298,7 +298,7 @@ def _cut_within_entries(path: Path) -> None:
         for start in range(0, whole.num_rows, 65_536):
             writer.write_batch(whole.slice(start, 65_536), row_group_size=65_536)
         writer.add_key_value_metadata(
-            {key: text for key, text in said.items() if key.startswith("headrace.")}
+            {key: text for key, text in said.items() if key.startswith(("headrace.", "ARROW:"))}
         )
 
 

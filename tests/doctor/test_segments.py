@@ -12,13 +12,17 @@ from tests.cli.commands import headrace_here
 from tests.client.doors import RunningNode
 from tests.doctor import harm
 from tests.doctor.logs import CLICKS
+from tests.node.test_segment_format import as_at_level
+from tests.spark.sealing import seal_all
 
 import headrace
 from headrace.cli.terminal.exits import Exit
+from headrace.doctor.anatomy.segment_anatomy import segment_anatomy
+from headrace.doctor.look.orphan_segment import LoneTask, check_lone
 from headrace.doctor.look.readonly import ReadonlyDirectory
 from headrace.doctor.look.segments import SegmentTask, check_segment, rows_in
 from headrace.errors import CorruptEntry, CorruptSegment
-from headrace.model.ids import Offset, Op
+from headrace.model.ids import GroupId, Identity, Offset, Op, ReplicaId
 from headrace.model.schema import canonical, encode_schema
 from headrace.partition.segments import segment_writer
 from headrace.partition.segments.entry_rows import EntryPlace, placed
@@ -30,7 +34,7 @@ SCHEMA = canonical(pa.schema([("id", pa.int64()), ("tags", pa.list_(pa.string())
 GROUP = 65_536  # rows of a row group
 
 
-def a_segment(path, count, ids=None):
+def a_segment(path, count, ids=None, form=2):
     """Write a segment of two row groups; return its task and its rows."""
     rows = pa.record_batch(
         [
@@ -43,12 +47,13 @@ def a_segment(path, count, ids=None):
     whole = placed(rows, EntryPlace(0, Offset(0), 1_000))
     room = FileDirectory.open_root(str(path), create=False)
     with room.create(info.name) as file:
-        digests = write_segment(file, info, SCHEMA, [whole])
+        digests = write_segment(file, info, SCHEMA, [whole], form)
     return SegmentTask(str(path), info.name, info, digests, encode_schema(SCHEMA)), whole
 
 
-def test_whatever_byte_rots_no_wrong_row_is_taken(tmp_path):
-    task, whole = a_segment(tmp_path, GROUP + 500)
+@pytest.mark.parametrize("form", [1, 2])
+def test_whatever_byte_rots_no_wrong_row_is_taken(tmp_path, form):
+    task, whole = a_segment(tmp_path, GROUP + 500, form=form)
     path = tmp_path / task.name
     data = path.read_bytes()
     rng = Random(1)
@@ -108,9 +113,24 @@ def test_a_whole_row_group_is_proven_whatever_the_first_one_is_like(tmp_path, is
     assert found.equals(whole.slice(GROUP))
 
 
-def test_a_segment_with_dictionaries_everywhere_is_proven(tmp_path, monkeypatch):
+@pytest.mark.parametrize("form", [1, 2])
+def test_an_orphan_and_its_anatomy_are_read_by_the_format_that_it_names(tmp_path, form):
+    task, _ = a_segment(tmp_path, 500, form=form)
+    identity = Identity(task.info.cluster, GroupId(1), ReplicaId(0), 1, (16, 24, 24))
+    found = check_lone(LoneTask(str(tmp_path), task.name, identity))
+    assert (found.why, found.task) == ("", task)
+    assert [(one.start, one.end) for one in found.times] == [(0, 500)]
+    said = segment_anatomy(str(tmp_path / task.name), 5)
+    assert said.flaws == []
+    assert said.fields["headrace.format"] == str(form)
+    columns = next(table for table in said.tables if table.title == "columns")
+    assert columns.rows[1][0] == ("_offset", "_hr_offset")[form - 1]
+
+
+@pytest.mark.parametrize("form", [1, 2])
+def test_a_segment_with_dictionaries_everywhere_is_proven(tmp_path, monkeypatch, form):
     monkeypatch.setattr(segment_writer, "unrepeated", lambda _: set())
-    task, whole = a_segment(tmp_path, GROUP + 500)
+    task, whole = a_segment(tmp_path, GROUP + 500, form=form)
     path = tmp_path / task.name
     data = bytearray(path.read_bytes())
     data[60] ^= 1
@@ -227,3 +247,26 @@ def pages(base):
         text = answer.read().decode()
     (count,) = re.findall(r"(?m)^headrace_degraded (\S+)", text)
     return found["ready"], found["degraded"], float(count)
+
+
+def test_a_log_with_both_formats_is_examined_and_salvaged_as_one(tmp_path):
+    data, saved = tmp_path / "data", tmp_path / "saved"
+    with as_at_level(2), headrace.open(data) as log:
+        topic = log.create_topic("shop/orders", {"id": "int64", "size": "float64"})
+        topic.append([{"id": n, "size": n / 2} for n in range(300)])
+        seal_all(data)
+    with headrace.open(data) as log:
+        topic = log.topic("shop/orders")
+        topic.append([{"id": n, "size": n / 2} for n in range(300, 500)])
+        seal_all(data)
+        expected = topic.read().to_table()
+    files = sorted(data.glob("groups/00001/segments/*.parquet"))
+    found = [pq.read_metadata(file).metadata[b"headrace.format"] for file in files]
+    assert found == [b"1", b"2"]
+    ended = headrace_here("doctor", data, "--deep")
+    assert (ended.code, "No damage" in ended.out) == (Exit.OK, True)
+    for journal in data.glob("groups/00001/journal/*.wal"):
+        journal.unlink()  # so that the segments alone have the rows
+    headrace_here("doctor", data, "--salvage", saved)
+    with headrace.open(saved) as log:
+        assert log.topic("shop/orders").read().to_table().equals(expected)

@@ -105,6 +105,12 @@ def test_seal():
     assert operations.decode_seal(golden("operation-seal")) == Seal(expire=True)
 
 
+def test_seal_of_segments_in_format_2():
+    seal = Seal(expire=True, format=2)
+    assert operations.encode(seal) == golden("operation-seal-2")
+    assert operations.decode_seal(golden("operation-seal-2")) == seal
+
+
 def test_append_is_one_arrow_message():
     body = golden("operation-append")
     assert bytes(batch.encode(ROWS)) == body

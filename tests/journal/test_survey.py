@@ -38,7 +38,7 @@ from headrace.errors import (
 )
 from headrace.journal.frame import PREFIX_SIZE
 from headrace.journal.journal_file import BLOCK_SIZE, FIRST_POSITION
-from headrace.journal.superblock import NAMES, encode, read_copies
+from headrace.journal.superblock import NAMES, READER, encode, read_copies
 from headrace.model.ids import OP_MAX, GroupId, Op, ReplicaId
 from headrace_lab.counter.solo import SOLO
 from headrace_lab.disk.faults import CrashAfter
@@ -409,9 +409,9 @@ class TestNewerFormats:
         checkpoint(group)
         disk = disk.kill()
         data = bytearray(disk.content(path))
-        data[at : at + 2] = (3).to_bytes(2, "little")
+        data[at : at + 2] = (READER + 1).to_bytes(2, "little")
         stop = len(data) if end is None else end
         data[start : start + 16] = xxh3_128_digest(bytes(data[start + 16 : stop]))
         disk.put(path, bytes(data))
         error = refused_start(disk, UnsupportedFormat)
-        assert (error.path.removeprefix("./"), error.found) == (path, 3)
+        assert (error.path.removeprefix("./"), error.found) == (path, READER + 1)

@@ -286,7 +286,7 @@ def test_an_older_log_goes_on_at_the_level_of_this_release(tmp_path, monkeypatch
                     await asyncio.sleep(0.01)
             return found, shown(node.node.metadata.revision)
 
-    assert asyncio.run(again()) == (list(range(10)), info.created)
+    assert asyncio.run(again()) == (list(range(10)), shown(info.created))
     assert asyncio.run(again())[0] == list(range(10))
 
 

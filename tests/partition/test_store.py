@@ -348,18 +348,22 @@ class TestOtherReaders:
             assert not shard.partition.runs
             shard.store.stop()
         pattern = str(tmp_path / "shard" / "segments" / "*.parquet")
-        order = ["_partition", "_offset"]
+        names = [
+            f"_hr{name}" if name.startswith("_") else name for name in expected.schema.names
+        ]
+        expected = expected.rename_columns(names)
+        order = ["_hr_partition", "_hr_offset"]
         by_duckdb = duckdb.sql(
-            f"select * from '{pattern}' order by _partition, _offset"
+            f"select * from '{pattern}' order by _hr_partition, _hr_offset"
         ).arrow()
         if isinstance(by_duckdb, pa.RecordBatchReader):
             by_duckdb = by_duckdb.read_all()
-        assert by_duckdb.select(["_partition", "_offset", "id", "name"]).to_pylist() == (
-            expected.select(["_partition", "_offset", "id", "name"]).to_pylist()
+        assert by_duckdb.select([*order, "id", "name"]).to_pylist() == (
+            expected.select([*order, "id", "name"]).to_pylist()
         )
         by_polars = pl.scan_parquet(pattern).sort(order).collect()
         assert by_polars.rows() == [tuple(row.values()) for row in expected.to_pylist()]
         paths = sorted((tmp_path / "shard" / "segments").glob("*.parquet"))
         by_pandas = pd.concat([pd.read_parquet(path) for path in paths]).sort_values(order)
         assert by_pandas["id"].tolist() == expected["id"].to_pylist()
-        assert by_pandas["_timestamp"].tolist() == expected["_timestamp"].to_pylist()
+        assert by_pandas["_hr_timestamp"].tolist() == expected["_hr_timestamp"].to_pylist()

@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
+from tests.node.test_segment_format import as_at_level
 from tests.spark.changing import Changing, read_whole
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.sealing import checkpoint, seal_all
@@ -161,6 +162,36 @@ def test_older_segments_show_the_newest_schema(tmp_path, log, made):
     assert [row.id for row in frame.where("id > 1").orderBy("id").collect()] == [3, 2**40]
 
 
+def test_segments_of_both_formats_are_one_table(tmp_path, made):
+    """A column that is read by the name of the other format would be null, silently."""
+    with as_at_level(2), headrace.open(tmp_path / "data") as older:
+        topic = older.create_topic("shop/orders", SCHEMA, partitions=2)
+        topic.append(rows(0, 300), partition=0)
+        topic.append(rows(300, 400), partition=1)
+        seal_all(tmp_path / "data")
+    with headrace.open(tmp_path / "data") as log:
+        topic = log.topic("shop/orders")
+        topic.append(rows(400, 500), partition=0)
+        seal_all(tmp_path / "data")
+        topic.trim(20, partition=0)
+        found = {
+            pq.read_metadata(path).metadata[b"headrace.format"] for path in segments(tmp_path)
+        }
+        assert found == {b"1", b"2"}
+        frame = made()
+        assert (is_scan(frame), is_source(frame)) == (True, False)
+        assert in_order(frame.collect()) == read_by(topic)
+        assert frame.where("_partition is null or _offset is null").count() == 0
+        assert frame.where("_partition = 0 and _offset between 290 and 309").count() == 20
+        narrow = made(columns=["_timestamp", "id", "_offset"])
+        assert narrow.columns == ["_timestamp", "id", "_offset"]
+        assert sorted(row.id for row in narrow.collect()) == list(range(20, 500))
+        topic.append(rows(500, 510), partition=1)
+        both = made()
+        assert (is_scan(both), is_source(both)) == (True, True)
+        assert in_order(both.collect()) == read_by(topic)
+
+
 def test_columns_and_filters_reach_the_scan(tmp_path, topic, made, capsys):
     topic.append(rows(0, 300), partition=0)
     seal_all(tmp_path / "data")
@@ -173,7 +204,7 @@ def test_columns_and_filters_reach_the_scan(tmp_path, topic, made, capsys):
     assert narrow.columns == ["name", "_offset"]
     narrow.explain()
     said = capsys.readouterr().out
-    assert "ReadSchema: struct<_offset:bigint,name:string>" in said
+    assert "ReadSchema: struct<_hr_offset:bigint,name:string>" in said
     assert "BatchScan headrace[name" in said  # Spark prunes no source of Python: we do
     assert sorted(row._offset for row in narrow.collect()) == list(range(310))
 
@@ -205,7 +236,7 @@ def flip(path, position):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("column", ["_offset", "id", "name"])
+@pytest.mark.parametrize("column", ["_hr_offset", "id", "name"])
 def test_a_flipped_bit_of_a_page_fails_by_the_name_of_its_file(
     spark, tmp_path, topic, made, column
 ):

@@ -184,10 +184,11 @@ def stored_schema(schema: pa.Schema, form: int) -> pa.Schema:
     return pa.schema(_numbered(named, count(1)))
 
 
-def parquet_schema(stored: pa.Schema) -> pq.ParquetSchema:
-    """Return the schema that Parquet makes of these columns: only a written file reveals it."""
+@lru_cache(maxsize=64)
+def parquet_schema(schema: pa.Schema, form: int) -> pq.ParquetSchema:
+    """Return Parquet's own schema of a segment: only a written file reveals it."""
     sink = pa.BufferOutputStream()
-    pq.write_table(stored.empty_table(), sink)
+    pq.write_table(stored_schema(schema, form).empty_table(), sink)
     return pq.read_metadata(pa.BufferReader(sink.getvalue())).schema
 
 

@@ -13,7 +13,9 @@ from headrace.journal.entry import SEAL
 from headrace.journal.superblock import Checkpoint
 from headrace.model.ids import Op
 from headrace.model.proposal import EntryProposal
+from headrace.model.schema import SEGMENT_FORMAT
 from headrace.node.group.seal_pace import SealPace
+from headrace.partition.machine import operations
 from headrace.partition.machine.operations import ClosePartition, Purge
 from headrace.partition.machine.results import Result
 from headrace.partition.machine.state import Placed
@@ -66,7 +68,8 @@ class Pump:
         """Append a Seal, and begin its checkpoint as soon as it is the oldest."""
         while True:
             try:
-                self.shard.submit([EntryProposal(SEAL)])
+                seal = operations.Seal(expire=False, format=SEGMENT_FORMAT)
+                self.shard.submit([EntryProposal(SEAL, operations.encode(seal))])
                 break
             except CheckpointPending:
                 self._turn(wait=True)

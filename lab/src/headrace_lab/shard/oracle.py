@@ -50,7 +50,7 @@ class Deed:
     kind: str
     key: Key  # of the partition; of partition 0 with the topic's `created` for a whole topic
     writer: bytes = NO_WRITER
-    version: int = 0  # of the writer, or of a schema
+    version: int = 0  # of the writer, or of a schema; of a Seal, its format
     rows: tuple[Row, ...] = ()
     schema_id: int = 1
     stage: tuple[bytes, int] = (b"", 0)
@@ -93,7 +93,7 @@ _PROPOSALS: Final[dict[str, Callable[[Deed], EntryProposal]]] = {
     "cursor": lambda it: storing(it.key, it.group, Offset(it.offset), hold=True),
     "trim": lambda it: trimming(it.key, Offset(it.offset)),
     "purge": lambda it: purging(it.key),
-    "seal": lambda _: EntryProposal(SEAL, operations.encode(Seal(expire=False))),
+    "seal": lambda it: EntryProposal(SEAL, operations.encode(Seal(False, it.version))),
 }
 
 

@@ -10,6 +10,7 @@ from headrace.journal.entry import Entry
 from headrace.journal.recovery.recover import RecoveryOptions
 from headrace.model.ids import Revision
 from headrace.model.namespace import Namespace
+from headrace.model.schema import SEGMENT_FORMAT
 from headrace.partition.reader import Key
 from headrace.partition.segments.sealer import InProcess
 from headrace.partition.shard_store import StoreOptions
@@ -86,7 +87,8 @@ class ShardActor:
 
     def seal(self) -> None:
         """Let a Seal capture the state, and leave its checkpoint for later."""
-        self.submit(Deed("seal", HOT))
+        form = 1 + self.running().head % SEGMENT_FORMAT  # both formats, in one partition
+        self.submit(Deed("seal", HOT, version=form))
 
     def run(self) -> None:
         self._patiently(self.running().store.group.checkpoints.run)

@@ -12,7 +12,7 @@ from headrace.model.ids import Identity, Offset, Op, Revision
 from headrace.model.namespace import Namespace
 from headrace.model.proposal import NO_WRITER, EntryProposal
 from headrace.model.results import Receipt
-from headrace.model.schema import encode_schema
+from headrace.model.schema import SEGMENT_FORMAT, encode_schema
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import (
     APPEND,
@@ -68,9 +68,9 @@ class SoloShard:
         append(self.store.group, self.entries(proposals), self.results)
         return self.results
 
-    def checkpoint(self, *, expire: bool = False) -> Op | None:
-        """Append a Seal and bring its checkpoint to the end."""
-        self.submit([EntryProposal(SEAL, operations.encode(Seal(expire)))])
+    def checkpoint(self, *, expire: bool = False, form: int = SEGMENT_FORMAT) -> Op | None:
+        """Append a Seal, for segments of format `form`, and bring its checkpoint to the end."""
+        self.submit([EntryProposal(SEAL, operations.encode(Seal(expire, form)))])
         return self.store.group.checkpoints.run()
 
     def entries(self, proposals: Sequence[EntryProposal]) -> list[Entry]:

@@ -140,6 +140,7 @@ def _rows_schema(encoded: bytes, form: int) -> pa.Schema:
     return rows_schema(pa.ipc.read_schema(pa.py_buffer(base64.b64decode(encoded))), form)
 
 
+@lru_cache(maxsize=64)
 def encode_stored(schema: pa.Schema, form: int) -> str:
     """Return the schema for a footer of format 2: names as stored, without the IDs.
 

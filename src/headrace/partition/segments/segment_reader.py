@@ -25,7 +25,6 @@ from headrace.model.schema import (
     leaves_without_nan,
     parquet_schema,
     stored_name,
-    stored_schema,
 )
 from headrace.partition.segments.row_group_cache import RowGroupCache
 from headrace.partition.segments.segment import (
@@ -116,7 +115,7 @@ class SegmentFile:
 
     def check_columns(self) -> None:
         """Check names, types and IDs of the columns in Parquet's own schema."""
-        expected = parquet_schema(stored_schema(self.schema, self.format))
+        expected = parquet_schema(self.schema, self.format)
         if not self._metadata.schema.equals(expected):
             raise CorruptSegment(
                 "other columns in the file",

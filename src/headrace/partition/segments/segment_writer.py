@@ -248,7 +248,7 @@ def leaves(schema: pa.Schema) -> list[str]:
 
     Arrow names encoded columns by these paths.
     """
-    columns = parquet_schema(schema)
+    columns = parquet_schema(schema, SEGMENT_FORMAT_FIRST)  # as it is
     return [columns.column(index).path for index in range(len(columns))]
 
 

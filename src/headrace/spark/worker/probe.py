@@ -21,7 +21,6 @@ from headrace.model.schema import (
     SEGMENT_FORMAT_KEY,
     SYSTEM_FIELDS,
     parquet_schema,
-    stored_schema,
 )
 
 _ROW_DIGEST: Final = b"headrace.row_digest"
@@ -97,7 +96,7 @@ def checked(
 def _columns(data: bytes, form: int) -> pq.ParquetSchema:
     """Return the Parquet schema of a segment."""
     user = pa.ipc.read_schema(pa.py_buffer(data))
-    return parquet_schema(stored_schema(pa.schema([*SYSTEM_FIELDS, *user]), form))
+    return parquet_schema(pa.schema([*SYSTEM_FIELDS, *user]), form)
 
 
 def _checked_footer(

@@ -25,6 +25,7 @@ from headrace.model.results import (
     StageResult,
     TrimResult,
 )
+from headrace.model.schema import SEGMENT_FORMAT
 from headrace.partition.machine import operations
 from headrace.partition.machine.operations import Seal
 from headrace.partition.machine.results import Opened, Refusal, RefusalCode, Result
@@ -331,7 +332,8 @@ class ShardLife:
         wanted = self.unsealed >= SEAL_EVERY and not self.checkpoints.pending
         again = self.running is not None and self.chance.random() < SECOND_SEAL_CHANCE
         if wanted or again:
-            self.shard.submit([EntryProposal(SEAL, operations.encode(Seal(False)))])
+            seal = Seal(expire=False, format=1 + self.shard.head % SEGMENT_FORMAT)
+            self.shard.submit([EntryProposal(SEAL, operations.encode(seal))])
             self.unsealed = 0
         self._begin_checkpoint()
 
