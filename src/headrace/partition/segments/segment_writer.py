@@ -25,6 +25,7 @@ from headrace.model.schema import (
     SEGMENT_FORMAT,
     SEGMENT_FORMAT_FIRST,
     SYSTEM_FIELDS,
+    has_integer_decimals,
     parquet_schema,
     stored_schema,
 )
@@ -108,6 +109,7 @@ def writer_settings(
         "write_page_checksum": True,
         # Arrow would store the IDs a second time, in a text of three times the size.
         "store_schema": form == SEGMENT_FORMAT_FIRST,
+        "store_decimal_as_integer": has_integer_decimals(form),
     }
 
 
