@@ -28,6 +28,7 @@ from headrace.wire.greeting import (
     Ping,
     Pong,
     StatusReply,
+    TicketProof,
     TokenProof,
     Welcome,
 )
@@ -79,7 +80,7 @@ from headrace.wire.write_messages import (
     TrimRequest,
 )
 
-Handshake = Hello | Welcome | TokenProof | Accepted
+Handshake = Hello | Welcome | TokenProof | TicketProof | Accepted
 MetadataRequest = (
     CreateStreamRequest
     | DeleteStreamRequest
