@@ -132,8 +132,7 @@ def look(spark: "SparkSession", what: Look) -> list[ExecutorLook]:
             with told_in_words(Unavailable, _NEXT):
                 said = _run(spark, task, 2 * max(count, spark.sparkContext.defaultParallelism))
             for text in said:
-                each = msgspec.json.decode(text, type=ExecutorLook)
-                each = _answered(each, tried)
+                each = _parsed(text, tried)
                 found.setdefault((each.host, each.process), each)
             if is_local(spark) or len(found) >= count:
                 break
@@ -231,8 +230,9 @@ def _try_file(table: Path | None) -> Iterator[tuple[str, str] | None]:
                 each.rmdir()
 
 
-def _answered(found: ExecutorLook, tried: tuple[str, str] | None) -> ExecutorLook:
-    """Add the flaw that only the driver sees: its answer is not there."""
+def _parsed(text: str, tried: tuple[str, str] | None) -> ExecutorLook:
+    """Return what an executor says, and the flaw that only the driver sees: no answer."""
+    found = msgspec.json.decode(text, type=ExecutorLook)
     if tried is None or found.table_flaw:
         return found
     path = Path(f"{tried[0]}-{found.answer}")
