@@ -23,7 +23,7 @@ from pyspark import cloudpickle
 import headrace
 from headrace.errors import BadRequest, StorageFailed, Unavailable
 from headrace.spark.friendly_errors import told_in_words
-from headrace.spark.spark_session import described
+from headrace.spark.spark_session import described, unlogged
 from headrace.spark.topic_source import PLAN_TIMEOUT, release
 from headrace.spark.worker import executor_look
 from headrace.spark.worker.executor_look import Node, looking
@@ -129,7 +129,7 @@ def look(spark: "SparkSession", what: Look) -> list[ExecutorLook]:
         task = looking(_plain(what.node), tried, what.store, _PAUSE_SECONDS)
         found: dict[tuple[str, int], ExecutorLook] = {}
         for _ in range(_ROUNDS_MAX):
-            with told_in_words(Unavailable, _NEXT):
+            with told_in_words(Unavailable, _NEXT), unlogged(spark):
                 said = _run(spark, task, 2 * max(count, spark.sparkContext.defaultParallelism))
             for text in said:
                 each = _parsed(text, tried)
