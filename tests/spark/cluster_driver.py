@@ -73,7 +73,7 @@ def whole(spark: SparkSession, address: str, disk: Path) -> None:
     say("table_writer", error_of(query.awaitTermination))
     say("table is made", (disk / "table").exists())
     say("no such topic", error_of(lambda: rows_of(spark, address, "shop/none")))
-    say("status", spark.sparkContext.getConf().toDebugString())
+    say("status", spark.sparkContext.getConf().getAll())
 
 
 def own_session(spark: SparkSession, address: str, disk: Path) -> None:

@@ -147,7 +147,9 @@ def test_no_text_has_the_token_or_a_key_of_a_ticket(whole):
     for now in seconds:
         for each in namespaces:
             key = Ticket.made(TOKEN.encode(), now, each).key
-            secrets |= {key.hex(), base64.b64encode(key).decode(), repr(key)[2:-1]}
+            shown = repr(key)[2:-1]
+            secrets |= {key.hex(), base64.b64encode(key).decode(), shown}
+            secrets.add(json.dumps(shown)[1:-1])  # as the event log has a text
     for name, text in logs.items():
         assert not [each for each in secrets if each in text], name
 

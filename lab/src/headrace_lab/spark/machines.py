@@ -38,12 +38,14 @@ def is_isolating() -> bool:
 class Machine:
     """Where processes run."""
 
-    def __init__(self, name: str, address: str, disk: Path, holder: int, mark: str) -> None:
+    def __init__(
+        self, name: str, address: str, disk: Path, holder: int, network: "MachineNetwork"
+    ) -> None:
         self.name = name
         self.address = address
         self.disk = disk  # as processes of this machine name it
         self._holder = holder  # 0: not isolated
-        self._mark = mark
+        self._network = network
 
     def command(self, words: Sequence[str]) -> list[str]:
         """Return the command that runs `words` on this machine."""
@@ -58,7 +60,7 @@ class Machine:
             for key, value in os.environ.items()
             if not key.startswith(_HIDDEN_VARIABLES)
         }
-        mark, _, value = self._mark.partition("=")
+        mark, _, value = self._network.mark.partition("=")
         return {**kept, mark: value, "TMPDIR": str(self.disk / "tmp"), **more}
 
     def start(
@@ -66,7 +68,7 @@ class Machine:
     ) -> "subprocess.Popen[bytes]":
         """Start a process whose output goes to a file of this machine's host."""
         with open(log, "ab") as file:
-            return subprocess.Popen(
+            started = subprocess.Popen(
                 self.command(words),
                 stdin=subprocess.DEVNULL,
                 stdout=file,
@@ -74,6 +76,8 @@ class Machine:
                 env=self.environment(more),
                 process_group=0,
             )
+        self._network.own(started)
+        return started
 
     def run(
         self, words: Sequence[str], more: Mapping[str, str], seconds: float
@@ -100,7 +104,7 @@ class MachineNetwork:
     def __init__(self, directory: Path, *, isolated: bool) -> None:
         self._directory = directory
         self._isolated = isolated
-        self._mark = f"{MARK}={os.getpid()}-machines-{time.monotonic_ns()}"
+        self.mark = f"{MARK}={os.getpid()}-machines-{time.monotonic_ns()}"
         self._exits = ExitStack()
         self._count = 0
         self._bridge = 0
@@ -108,7 +112,7 @@ class MachineNetwork:
     def __enter__(self) -> Self:
         with ExitStack() as failed:
             failed.enter_context(self._exits)
-            self._exits.callback(kill_all, self._mark)
+            self._exits.callback(kill_all, self.mark)
             if self._isolated:
                 self._bridge = self._held("switch")
                 _within(self._bridge, "-n", "ip link add br0 type bridge; ip link set br0 up")
@@ -117,6 +121,11 @@ class MachineNetwork:
 
     def __exit__(self, *_: object) -> None:
         self._exits.close()
+
+    def own(self, process: "subprocess.Popen[bytes]") -> None:
+        """End a process with this network."""
+        self._exits.callback(process.wait)
+        self._exits.callback(process.kill)
 
     def add(
         self, name: str, *, hidden: Sequence[Path] = (), bound: Mapping[Path, str] | None = None
@@ -130,7 +139,7 @@ class MachineNetwork:
             _directories(disk)
             for source, inner in (bound or {}).items():
                 (disk / inner).symlink_to(source)
-            return Machine(name, "127.0.0.1", disk, 0, self._mark)
+            return Machine(name, "127.0.0.1", disk, 0, self)
         self._count += 1
         disk, address = self._directory / "disk", f"{_NET}.{9 + self._count}"
         disk.mkdir(exist_ok=True)
@@ -156,19 +165,18 @@ class MachineNetwork:
         mounts += [f"mount -t tmpfs tmpfs '{each}'" for each in hidden]
         _within(holder, "-m", "; ".join(mounts))
         _within(holder, "-u", f"hostname {name}")
-        return Machine(name, address, disk, holder, self._mark)
+        return Machine(name, address, disk, holder, self)
 
     def _held(self, name: str) -> int:
         """Start the process that keeps a machine's namespaces, and return its id."""
-        mark, _, value = self._mark.partition("=")
+        mark, _, value = self.mark.partition("=")
         holder = subprocess.Popen(
             [*_DYING, "unshare", "-m", "-n", "-u", "sleep", "infinity"],
             stdin=subprocess.DEVNULL,
             env={**os.environ, mark: value},
             process_group=0,
         )
-        self._exits.callback(holder.wait)
-        self._exits.callback(holder.kill)
+        self.own(holder)
         own, deadline = Path("/proc/self/ns/uts").readlink(), time.monotonic() + _READY_SECONDS
         while _namespace(holder.pid) in (own, None):
             if holder.poll() is not None or time.monotonic() > deadline:

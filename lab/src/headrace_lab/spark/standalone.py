@@ -45,19 +45,19 @@ class StandaloneCluster:
         self._directory.mkdir(parents=True, exist_ok=True)
         with ExitStack() as failed:
             failed.enter_context(self._exits)
-            switch = self._exits.enter_context(
-                MachineNetwork(self._directory, isolated=self._isolated)
-            )
+            network = MachineNetwork(self._directory, isolated=self._isolated)
+            self.mark = network.mark
+            self._exits.enter_context(network)
             home = {Path(pyspark.__file__).parent: _SPARK}
-            self.driver = switch.add("driver")
-            self.node = switch.add("node")
-            master = switch.add("master", bound=home)
+            self.driver = network.add("driver")
+            self.node = network.add("node")
+            master = network.add("master", bound=home)
             port = _port(self._isolated, 7077)
             self.master = f"spark://{master.address}:{port}"
             started = [self._start(master, "master.Master", "--port", port)]
             self._await_started(*started[0])
             for number in range(WORKERS):
-                machine = switch.add(f"worker-{number}", hidden=self._hidden, bound=home)
+                machine = network.add(f"worker-{number}", hidden=self._hidden, bound=home)
                 self.workers.append(machine)
                 words = ("--cores", "1", "--memory", "1g", "--work-dir")
                 work = str(machine.disk / "work")
@@ -109,8 +109,6 @@ class StandaloneCluster:
         if token:
             environment["HEADRACE_AUTH__TOKEN"] = token
         process = self.node.start(words, log, environment)
-        self._exits.callback(process.wait)
-        self._exits.callback(process.kill)
         _await_text(log, process, (_SERVING,), "node")
         return address
 
@@ -141,8 +139,6 @@ class StandaloneCluster:
         command = [str(home / "bin" / "spark-class"), f"{_PACKAGE}.{main}"]
         command += ["--host", machine.address, "--webui-port", "0", *words]
         process = machine.start(command, log, environment)
-        self._exits.callback(process.wait)
-        self._exits.callback(process.kill)
         return machine.name, log, process
 
     def _await_started(self, name: str, log: Path, process: "subprocess.Popen[bytes]") -> None:
