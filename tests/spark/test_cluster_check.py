@@ -16,8 +16,8 @@ from headrace.spark.cluster_check import (
     refuse_silent_master,
     refuse_unseen,
 )
+from headrace.spark.executor_look import looking
 from headrace.spark.friendly_errors import sentence_of
-from headrace.spark.worker.executor_look import looking
 from headrace.spark.worker.link import TOKEN_FILE_VARIABLE, TOKEN_VARIABLE, Link, token_here
 from headrace.wire.greeting import GetStatus, Ping, Pong, StatusReply
 from headrace.wire.ticket import TICKET_SECONDS, Ticket

@@ -22,11 +22,11 @@ from pyspark import cloudpickle
 
 import headrace
 from headrace.errors import BadRequest, StorageFailed, Unavailable
+from headrace.spark import executor_look
+from headrace.spark.executor_look import Node, looking
 from headrace.spark.friendly_errors import told_in_words
 from headrace.spark.spark_session import described, unlogged
 from headrace.spark.topic_source import PLAN_TIMEOUT, release
-from headrace.spark.worker import executor_look
-from headrace.spark.worker.executor_look import Node, looking
 from headrace.spark.worker.link import token_here
 from headrace.spark.worker.read import LogAddress
 from headrace.wire.ticket import Ticket
@@ -119,7 +119,7 @@ def refuse_unseen(spark: "SparkSession", table: str) -> None:
 
 def is_local(spark: "SparkSession") -> bool:
     """Return whether tasks run on the driver's machine, and see its files."""
-    return spark.sparkContext.master.startswith("local")
+    return str(spark.sparkContext.master).startswith("local")
 
 
 def look(spark: "SparkSession", what: Look) -> list[ExecutorLook]:
@@ -198,11 +198,11 @@ def _plain(node: LogAddress | None) -> Node | None:
 
 
 def _run(spark: "SparkSession", task: Callable[..., Iterator[str]], count: int) -> list[str]:
-    cloudpickle.register_pickle_by_value(executor_look)
+    cloudpickle.register_pickle_by_value(executor_look)  # type: ignore[no-untyped-call]
     try:
         return spark.sparkContext.parallelize(range(count), count).mapPartitions(task).collect()
     finally:
-        cloudpickle.unregister_pickle_by_value(executor_look)
+        cloudpickle.unregister_pickle_by_value(executor_look)  # type: ignore[no-untyped-call]
 
 
 @contextmanager

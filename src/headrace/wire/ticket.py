@@ -59,12 +59,12 @@ class Claims:
 
     def refuse_other(self, request: Request) -> None:
         """Raise Unauthorized for a request that the ticket does not permit."""
-        match request:
-            case Ping():
-                return
-            case Fetch() | StageRequest() | StoreCursorRequest():
-                if self.first <= request.namespace < self.end:
-                    return
+        if isinstance(request, Ping):
+            return
+        if isinstance(request, Fetch | StageRequest | StoreCursorRequest) and (
+            self.first <= request.namespace < self.end
+        ):
+            return
         raise Unauthorized(
             f"a ticket does not permit this {type(request).__name__.removesuffix('Request')}",
             hint="It is for tasks that read or stage rows of one topic. Use the token",
