@@ -59,6 +59,18 @@ def whole(spark: SparkSession, address: str, disk: Path) -> None:
         "append"
     ).save()
     say("copied", rows_of(spark, address, COPY).count())
+    query = (
+        spark.readStream.format("headrace")
+        .options(topic=TOPIC, address=address)
+        .load()
+        .select("id", "name")
+        .writeStream.format("headrace")
+        .options(topic=COPY, address=address, checkpointLocation=str(disk / "copying"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    say("stream", error_of(query.awaitTermination))
+    say("streamed", rows_of(spark, address, COPY).count())
     say("unseen", error_of(lambda: refuse_unseen(spark, str(disk / "table"))))
     stream = spark.readStream.format("headrace").option("topic", TOPIC)
     made = headrace.spark.table_writer(disk / "table", name="orders")

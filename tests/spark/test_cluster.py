@@ -85,7 +85,6 @@ def _installed():
         yield from (Path(line) for line in file.read_text().splitlines() if Path(line).is_dir())
 
 
-@pytest.fixture(scope="module")
 def whole(cluster):
     """Return what one driver found, its output, its event log, and when it ran."""
     began, events = time.time(), cluster.disk / "events"
@@ -104,7 +103,7 @@ def whole(cluster):
     return found, logs, range(int(began), int(time.time()) + 1)
 
 
-def test_each_executor_is_described(cluster, whole):
+def each_executor_is_described(cluster, whole):
     executors = whole[0]["executors"]
     assert {each["host"] for each in executors} == {"worker-0", "worker-1"}
     assert {each["python"] for each in executors} == {sys.executable}
@@ -117,16 +116,18 @@ def test_each_executor_is_described(cluster, whole):
         assert flaw.startswith(f"{where}it does not see the driver's files there: No such file")
 
 
-def test_a_look_leaves_nothing_behind(whole):
+def a_look_leaves_nothing_behind(cluster, whole):
     assert whole[0]["left behind"] == ["events"]
 
 
-def test_executors_without_token_and_package_read_and_write(whole):
+def executors_without_token_and_package_read_and_write(cluster, whole):
     assert whole[0]["read"] is True
     assert whole[0]["copied"] == cluster_driver.ROWS // 2
+    assert whole[0]["stream"] == ""
+    assert whole[0]["streamed"] == cluster_driver.ROWS // 2 + cluster_driver.ROWS
 
 
-def test_a_path_that_is_not_shared_is_refused_before_anything_is_written(cluster, whole):
+def a_path_that_is_not_shared_is_refused_before_anything_is_written(cluster, whole):
     path = cluster.disk / "table"
     assert whole[0]["unseen"].startswith(
         f"TableUnseen: the path {path} is not shared with the executor on worker-0: it does "
@@ -136,7 +137,7 @@ def test_a_path_that_is_not_shared_is_refused_before_anything_is_written(cluster
     assert whole[0]["table is made"] is False
 
 
-def test_no_text_has_the_token_or_a_key_of_a_ticket(whole):
+def no_text_has_the_token_or_a_key_of_a_ticket(cluster, whole):
     """A canary: it is in no plan, event log, output, exception or log of any process."""
     _, logs, seconds = whole
     assert any(name.startswith("event log") for name in logs)
@@ -152,6 +153,22 @@ def test_no_text_has_the_token_or_a_key_of_a_ticket(whole):
             secrets.add(json.dumps(shown)[1:-1])  # as the event log has a text
     for name, text in logs.items():
         assert not [each for each in secrets if each in text], name
+
+
+# One test: its cluster and its driver take a minute, and tests may be shared out to processes.
+CLAIMS = (
+    each_executor_is_described,
+    a_look_leaves_nothing_behind,
+    executors_without_token_and_package_read_and_write,
+    a_path_that_is_not_shared_is_refused_before_anything_is_written,
+    no_text_has_the_token_or_a_key_of_a_ticket,
+)
+
+
+def test_spark_works_on_machines_that_share_nothing_but_a_network(cluster):
+    seen = whole(cluster)
+    for claim in CLAIMS:
+        claim(cluster, seen)
 
 
 def no_such_python(cluster):

@@ -1,12 +1,13 @@
 """What the executors of a session see, before anything is built on it.
 
-A job of short tasks reaches each executor that is there now; one that Spark adds later is not
-looked at. The tasks need only Python, so a bare executor is described, too.
+A job of short tasks reaches each executor that is there now and has room; one that Spark adds
+later is not looked at. The tasks need only Python, so a bare executor is described, too.
 """
 
 import os
 import secrets
 import socket
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -35,12 +36,16 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EXECUTOR_SECONDS: Final = 60.0  # that a cluster has to start the first executor
+SETTLED_SECONDS: Final = 2.0  # without another one: they start at about the same time
 MASTER_SECONDS: Final = 5.0
 _PAUSE_SECONDS: Final = 0.2  # of a task, so that each executor gets one
 _ROUNDS_MAX: Final = 5
 _LOOK_SECONDS: Final = 0.2
 _TRY: Final = ".headrace-try-"
 _NEXT: Final = "Run `headrace spark check --master URL` to see what each executor has"
+
+
+_one_at_a_time: Final = threading.Lock()  # how modules are pickled is a setting of the process
 
 
 class TableUnseen(BadRequest):
@@ -146,9 +151,13 @@ def executor_count(spark: "SparkSession") -> int:
     if is_local(spark):
         return 1
     status: Any = spark.sparkContext._jsc.sc()
-    deadline = time.monotonic() + EXECUTOR_SECONDS
-    while (count := status.getExecutorMemoryStatus().size() - 1) < 1:
-        if time.monotonic() > deadline:
+    began = changed = time.monotonic()
+    count = 0
+    while not count or time.monotonic() - changed < SETTLED_SECONDS:
+        before, count = count, int(status.getExecutorMemoryStatus().size()) - 1
+        if count != before:
+            changed = time.monotonic()
+        if not count and time.monotonic() - began > EXECUTOR_SECONDS:
             conf = spark.sparkContext.getConf()
             memory = conf.get("spark.executor.memory", "1g")
             raise Unavailable(
@@ -158,7 +167,7 @@ def executor_count(spark: "SparkSession") -> int:
                 f"{conf.get('spark.driver.host')} (spark.driver.host)",
             )
         time.sleep(_LOOK_SECONDS)
-    return int(count)
+    return count
 
 
 def node_at(address: str) -> LogAddress:
@@ -198,11 +207,13 @@ def _plain(node: LogAddress | None) -> Node | None:
 
 
 def _run(spark: "SparkSession", task: Callable[..., Iterator[str]], count: int) -> list[str]:
-    cloudpickle.register_pickle_by_value(executor_look)  # type: ignore[no-untyped-call]
-    try:
-        return spark.sparkContext.parallelize(range(count), count).mapPartitions(task).collect()
-    finally:
-        cloudpickle.unregister_pickle_by_value(executor_look)  # type: ignore[no-untyped-call]
+    numbers = spark.sparkContext.parallelize(range(count), count)
+    with _one_at_a_time:
+        cloudpickle.register_pickle_by_value(executor_look)  # type: ignore[no-untyped-call]
+        try:
+            return numbers.mapPartitions(task).collect()
+        finally:
+            cloudpickle.unregister_pickle_by_value(executor_look)  # type: ignore[no-untyped-call]
 
 
 @contextmanager
