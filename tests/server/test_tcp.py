@@ -28,7 +28,15 @@ from headrace.errors import BadConfig, TopicUnknown
 from headrace.model.results import AppendResult
 from headrace.server.connections.tcp import bind_tcp, listen_tcp
 from headrace.wire.frames import BODY_SIZE_MAX
-from headrace.wire.greeting import Accepted, ErrorReply, Ping, Pong, TokenProof, Welcome
+from headrace.wire.greeting import (
+    VERSION,
+    Accepted,
+    ErrorReply,
+    Ping,
+    Pong,
+    TokenProof,
+    Welcome,
+)
 from headrace.wire.read_messages import FetchReply
 from headrace.wire.token_proof import client_mac, node_mac
 
@@ -73,10 +81,10 @@ def test_a_large_body_comes_and_goes_unchanged(loop):
     ("version_min", "version_max", "chosen"),
     [
         (1, 1, 1),
-        (0, 9, 3),
+        (0, 9, VERSION),
         (1, 2, 2),
-        (3, 4, 3),
-        (4, 5, None),
+        (VERSION, VERSION + 1, VERSION),
+        (VERSION + 1, VERSION + 2, None),
         (0, 0, None),
         (9, 1, None),
         (-5, -1, None),

@@ -72,7 +72,8 @@ def test_the_page_has_the_fields_of_a_message(message):
 
 def test_the_page_says_who_sends_what():
     by_node = {each.__name__ for each in get_args(Reply)} | {"Welcome", "Accepted"}
-    by_client = {each.__name__ for each in get_args(Request)} | {"Hello", "TokenProof"}
+    by_client = {each.__name__ for each in get_args(Request)}
+    by_client |= {"Hello", "TokenProof", "TicketProof"}
     assert len(by_node) + len(by_client) == len(MESSAGES)
     assert {row[1] for row in TABLE if row[2] == "node"} == by_node
     assert {row[1] for row in TABLE if row[2] == "client"} == by_client

@@ -22,6 +22,24 @@ _ABORTED: Final = re.compile(r"Job aborted .*$", re.MULTILINE)
 _AGAIN: Final = "Nothing was committed. Fix the cause, then restart the pipeline or query"
 _WORKER: Final = "An exception was thrown from the Python worker"
 _STATE: Final = re.compile(r"\s*SQLSTATE: \w+.*$")
+_LOOK: Final = "`headrace spark check --master URL` shows what each executor has"
+# What Spark says of a Python that is not as the driver's, and what to say instead.
+_OF_PYTHON: Final = (
+    (
+        re.compile(r'Cannot run program "([^"]+)"'),
+        "there is no Python at {}, where Spark starts one. Set PYSPARK_PYTHON to its path on "
+        "executors; for the source and the sink it must be a path on the driver, too",
+    ),
+    (
+        re.compile(r"ModuleNotFoundError: No module named '(headrace|pyarrow)'"),
+        "Python on executors has no {}. Install it there; headrace.spark.session sends "
+        "headrace itself. " + _LOOK,
+    ),
+    (
+        re.compile(r"\[PYTHON_VERSION_MISMATCH\] (.+?)(?:$|\n)"),
+        "{} Set PYSPARK_PYTHON to a Python of the driver's version. " + _LOOK,
+    ),
+)
 
 
 class RoundFailed(Unavailable):
@@ -46,7 +64,9 @@ def told_in_words(
         yield
     except (PySparkException, Py4JJavaError) as error:  # the second: a worker died
         sentence = sentence_of(str(error))
-        is_ours = _OURS.search(str(error)) is not None  # it has its own hint
+        is_ours = any(  # it has its own hint
+            each.search(str(error)) for each in (_OURS, *(one for one, _ in _OF_PYTHON))
+        )
         found = kind(sentence, hint="" if is_ours else next_step)
         if isinstance(found, RoundFailed):
             # A worker that died, perhaps out of memory, is not retried again and again.
@@ -108,6 +128,10 @@ def sentence_of(text: str) -> str:
     ours = _OURS.search(text)
     if ours is not None:
         return _STATE.sub("", f"{ours[1]}: {ours[2]}")
+    for pattern, sentence in _OF_PYTHON:
+        found = pattern.search(text)
+        if found is not None:
+            return sentence.format(found[1])
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if not lines:
         return "Spark gives no reason"

@@ -111,18 +111,6 @@ def _version(command: str) -> int | None:
 
 _LOCAL: Final = "local"
 _DESCRIPTION: Final = "spark.job.description"
-# The code that runs on executors and its imports: standard library and pyarrow only.
-_SHIPPED: Final = (
-    "errors.py",
-    "__init__.py",
-    "client/__init__.py",
-    "client/values/__init__.py",
-    "client/values/parse.py",
-    "model",
-    "wire",
-    "spark",
-)
-
 _ALWAYS: Final = {
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
@@ -164,8 +152,22 @@ def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> 
         builder = builder.config(key, value)
     found = builder.getOrCreate()
     if not is_local:
-        found.sparkContext.addPyFile(packed())
+        ship(found)
     return found
+
+
+def ship(spark: "SparkSession") -> None:
+    """Have Spark send this package to executors, which then need only pyarrow.
+
+    A source that Spark finds by its name is loaded without the files of a session, and with
+    `PYSPARK_DRIVER_PYTHON`, on executors, too. A registered one has both: these files, and
+    `PYSPARK_PYTHON`.
+    """
+    from headrace.spark.source.data_source import HeadraceSource
+
+    spark.sparkContext.addPyFile(packed())
+    with unlogged(spark):  # of a session that has it already
+        spark.dataSource.register(HeadraceSource)
 
 
 def copied(spark: "SparkSession") -> "SparkSession":
@@ -205,14 +207,11 @@ def unlogged(spark: "SparkSession") -> Iterator[None]:
 
 
 def packed() -> str:
-    """Zip the code that executors need and return the path of the zip."""
+    """Zip this package and return the path of the zip. Spark plans with it, too: all of it."""
     package = Path(__file__).parent.parent
     path = Path(tempfile.mkdtemp(prefix="headrace-spark-"), "headrace_worker.zip")
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        for name in _SHIPPED:
-            root = package / name
-            for source in [root] if root.is_file() else sorted(root.rglob("*.py")):
-                file.write(source, Path("headrace") / source.relative_to(package))
-        for source in sorted((package.parent / "pyspark_headrace").glob("*.py")):
-            file.write(source, Path("pyspark_headrace") / source.name)
+        for folder in (package, package.parent / "pyspark_headrace"):
+            for source in sorted(folder.rglob("*.py")):
+                file.write(source, source.relative_to(package.parent))
     return str(path)

@@ -1,10 +1,10 @@
 """The driver's view of a topic: its schema, its bounds, and the spans that tasks read."""
 
 import json
+import os
+import time
 from collections.abc import Collection, Mapping
-from contextlib import suppress
 from datetime import datetime
-from importlib import metadata
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -24,9 +24,10 @@ from headrace.spark.source_options import (
     Start,
     Times,
 )
-from headrace.spark.worker.link import LogReplaced
+from headrace.spark.worker.link import LogReplaced, token_here
 from headrace.spark.worker.read import LogAddress, Span
 from headrace.wire.address import SOCKET_NAME
+from headrace.wire.ticket import Ticket
 
 PLAN_TIMEOUT: Final = "10s"  # of one request during planning
 
@@ -60,6 +61,7 @@ class TopicSource:
     def __init__(self, options: SourceOptions, timeout: str) -> None:
         self.options = options
         self.address = address_of(options)
+        self._token = _token(options.token_file, self.address)
         self.log = self.another(timeout)
         try:
             self.topic = self.log.topic(options.topic)
@@ -69,7 +71,7 @@ class TopicSource:
 
     def another(self, timeout: str) -> "headrace.Log":
         """Open another connection to the same log."""
-        return headrace.connect(self.address, _token(self.options.token_file), timeout)
+        return headrace.connect(self.address, self._token, timeout)
 
     def close(self) -> None:
         self.log.close()
@@ -80,8 +82,15 @@ class TopicSource:
 
     @property
     def where(self) -> LogAddress:
-        """How executors reach the log."""
-        return LogAddress(self.address, self.options.token_file, release(), self.topic.cluster)
+        """How executors reach the log. Each call makes a ticket that lasts from now on."""
+        ticket = None
+        if self._token is not None:
+            numbers = [each.namespace for each in self.topic.core.view.info.partitions]
+            namespaces = range(min(numbers), max(numbers) + 1)
+            ticket = Ticket.made(self._token.encode(), time.time(), namespaces)
+        return LogAddress(
+            self.address, self.options.token_file, release(), self.topic.cluster, ticket
+        )
 
     @property
     def version(self) -> int:
@@ -394,20 +403,20 @@ def address_of(options: SourceOptions) -> str:
 
 def release() -> str:
     """Return the name and version of this client, for the node's log."""
-    with suppress(metadata.PackageNotFoundError):
-        return f"spark {metadata.version('headrace')}"
-    return "spark"
+    return f"spark {headrace.__version__}"
 
 
-def _token(path: str | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return Path(path).read_text(encoding="utf-8").strip()
-    except OSError as error:
-        raise BadRequest(
-            f"tokenFile: {error}", hint="Give a file that contains the token"
-        ) from error
+def _token(path: str | None, address: str) -> str | None:
+    """Return the driver's token: of the option, or of its environment, except for a socket."""
+    if path is not None:
+        try:
+            return Path(path).read_text(encoding="utf-8").strip()
+        except OSError as error:
+            raise BadRequest(
+                f"tokenFile: {error}", hint="Give a file that contains the token"
+            ) from error
+    found = None if address.startswith("unix:") else token_here(None, os.environ)
+    return None if found is None else found.decode()
 
 
 def _has(schema: pa.Schema, exact: pa.Schema) -> bool:

@@ -9,6 +9,7 @@ LEASES_SINCE = 2  # the first version with lease_messages.py
 ERASING_SINCE = 3  # the first version with erase_messages.py
 CLAIMS_SINCE = 3  # the first version whose StoreCursorRequest may keep the offset
 FILES_SINCE = 4  # the first version with file_messages.py
+TICKETS_SINCE = 4  # the first version with TicketProof
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +36,7 @@ class Welcome:
     release: str
     cluster: bytes
     nonce: bytes
-    needs_proof: bool  # a token is required: the next message must be TokenProof
+    needs_proof: bool  # a token is required: the next message must be TokenProof or TicketProof
     body_size_max: int
     in_flight_max: int  # requests that one connection may have open
 
@@ -49,8 +50,20 @@ class TokenProof:
 
 
 @dataclass(frozen=True, slots=True)
+class TicketProof:
+    """Proves that the client has the key of a ticket. Answered by Accepted.
+
+    The node computes the key from its token and the ticket. See wire/ticket.py.
+    """
+
+    kind: ClassVar[int] = 10
+    ticket: bytes
+    mac: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class Accepted:
-    """Proves that the node has the token, too."""
+    """Proves that the node has the token, too, or can compute the key of the ticket."""
 
     kind: ClassVar[int] = 4
     mac: bytes

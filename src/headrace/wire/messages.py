@@ -36,6 +36,7 @@ from headrace.wire.greeting import (
     Ping,
     Pong,
     StatusReply,
+    TicketProof,
     TokenProof,
     Welcome,
 )
@@ -87,7 +88,7 @@ from headrace.wire.write_messages import (
     TrimRequest,
 )
 
-Handshake = Hello | Welcome | TokenProof | Accepted
+Handshake = Hello | Welcome | TokenProof | TicketProof | Accepted
 MetadataRequest = (
     CreateStreamRequest
     | DeleteStreamRequest

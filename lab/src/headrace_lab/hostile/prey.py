@@ -294,6 +294,7 @@ _OF_A_NODE: Final[tuple[_Make, ...]] = (
         1, "", chance.randbytes(16), chance.randbytes(16), False, 1 << 20, 64
     ),
     lambda prey, chance: greeting.TokenProof(chance.randbytes(32)),
+    lambda prey, chance: greeting.TicketProof(chance.randbytes(28), chance.randbytes(32)),
     lambda prey, chance: greeting.Accepted(chance.randbytes(32)),
     lambda prey, chance: greeting.ErrorReply("Busy", "no", "", (("path", "x"), ("n", 1)), 5),
     lambda prey, chance: greeting.Pong(),

@@ -1,15 +1,24 @@
 """`headrace spark check | shell`: check Spark's requirements, and open a prompt with Spark."""
 
 import code
+import os
 import sys
 from contextlib import suppress
 from importlib import metadata
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from headrace.cli.terminal.exits import Exit
-from headrace.cli.terminal.location import TIMEOUT, Address, Data, Timeout, opened
+from headrace.cli.terminal.location import (
+    ADDRESS_VARIABLE,
+    TIMEOUT,
+    Address,
+    Data,
+    Timeout,
+    opened,
+)
 from headrace.cli.terminal.output import Json, JsonShape, print_json, print_table, say, words
 from headrace.errors import BadRequest, Unavailable
 
@@ -28,11 +37,27 @@ class SparkPart(JsonShape, frozen=True, kw_only=True):
     missing: str  # what to do about it, or empty
 
 
+class SparkExecutor(JsonShape, frozen=True, kw_only=True):
+    """One executor of a cluster. Versions are empty for what it does not have."""
+
+    host: str
+    python: str  # its interpreter
+    python_version: str
+    headrace: str  # that its tasks import: sent by the driver, or its own
+    installed: str  # its own
+    pyarrow: str
+    pyspark: str
+    node: bool | None  # reached, and the token accepted; null without --address
+    table: bool | None  # shared with the driver; null without --table
+    problems: list[str]  # sentences with the next step
+
+
 class SparkChecked(JsonShape, frozen=True, kw_only=True):
     """Output of `headrace spark check`."""
 
     ready: bool
     parts: list[SparkPart]
+    executors: list[SparkExecutor]  # empty without --master
 
 
 def register(app: typer.Typer) -> None:
@@ -45,25 +70,122 @@ def register(app: typer.Typer) -> None:
     app.add_typer(own, name="spark")
 
 
-def check(as_json: Json = False) -> None:
-    """Report which requirements of Spark are installed and which are missing. Starts nothing.
+def check(
+    master: Annotated[
+        str | None, typer.Option(help="Spark master URL: look at its executors, too.")
+    ] = None,
+    address: Address = None,
+    table: Annotated[
+        Path | None,
+        typer.Option(help="A table's directory: do executors and this machine share it?"),
+    ] = None,
+    conf: Annotated[
+        list[str] | None,
+        typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Report which requirements of Spark are installed and which are missing.
 
-    Exits with 0 if a session can start, and with 5 if not. Delta tables also need deltalake.
+    Without --master it starts nothing. With it, a short job tells of each executor: host,
+    Python, versions; with --address, whether it reaches the node and is let in; with --table,
+    whether driver and executors see each other's files there. A token is read from
+    $HEADRACE_TOKEN or the file $HEADRACE_TOKEN_FILE.
 
-    Example:
+    Exits with 0 if a session can start and each executor has what it needs, and with 5 if not.
+    Delta tables also need deltalake.
+
+    Examples:
 
         headrace spark check
+
+        headrace spark check --master spark://head:7077 --address db1:7654 --table /nfs/orders
     """
+    if master is None and (address or table or conf):
+        hint = "Add --master URL, such as spark://head:7077"
+        raise BadRequest("--address, --table and --conf are about executors", hint=hint)
     parts = [_java(), *(_package(name, extra) for name, extra in _PACKAGES.items())]
     ready = not any(part.missing for part in parts if part.name != "deltalake")
-    if as_json:
-        print_json(SparkChecked(ready=ready, parts=parts))
-    else:
+    if not as_json:
         lines = [[one.name, one.found or "missing", one.missing] for one in parts]
         print_table(("what", "found", "to do"), lines)
+    executors = []
+    if ready and master is not None:
+        executors = _executors(master, address, table, conf or [])
+        ready = not any(each.problems for each in executors)
+    if as_json:
+        print_json(SparkChecked(ready=ready, parts=parts, executors=executors))
+    elif executors:
+        _show(executors)
+    else:
         say("A session can start." if ready else "A session cannot start.")
     if not ready:
         raise typer.Exit(Exit.UNAVAILABLE)
+
+
+def _executors(
+    master: str, address: str | None, table: Path | None, conf: list[str]
+) -> list[SparkExecutor]:
+    """Start Spark, and have each executor look at what it has."""
+    from headrace.spark import session
+    from headrace.spark.cluster_check import Look, look, node_at, refuse_silent_master
+
+    pairs = [each.partition("=") for each in conf]
+    if wrong := next((key for key, _, value in pairs if not key or not value), None):
+        raise BadRequest(f"--conf {wrong} has no value", hint="Give --conf KEY=VALUE")
+    refuse_silent_master(master)
+    address = address or os.environ.get(ADDRESS_VARIABLE)
+    what = Look(
+        node=node_at(address) if address else None,
+        table=None if table is None else table.absolute(),
+    )
+    with words().status("starting Spark …"):
+        spark = session("headrace-check", master, **{key: value for key, _, value in pairs})
+    try:
+        found = look(spark, what)
+    finally:
+        spark.stop()
+    return [
+        SparkExecutor(
+            host=each.host,
+            python=each.python,
+            python_version=each.python_version,
+            headrace=each.headrace,
+            installed=each.installed,
+            pyarrow=each.pyarrow,
+            pyspark=each.pyspark,
+            node=not each.node_flaw if what.node else None,
+            table=not each.table_flaw if what.table else None,
+            problems=each.flaws(),
+        )
+        for each in found
+    ]
+
+
+def _show(executors: list[SparkExecutor]) -> None:
+    yes = {True: "yes", False: "no", None: "not asked"}
+    print_table(
+        ("executor", "python", "own headrace", "pyarrow", "spark", "node", "table"),
+        [
+            [
+                each.host,
+                f"{each.python} ({each.python_version})",
+                each.installed or "none",
+                each.pyarrow or "missing",
+                each.pyspark,
+                yes[each.node],
+                yes[each.table],
+            ]
+            for each in executors
+        ],
+    )
+    for problem in [problem for each in executors for problem in each.problems]:
+        say(f"{problem}.")
+    count, bad = len(executors), sum(1 for each in executors if each.problems)
+    if bad:
+        say(f"A session can start, but {bad} of {count} executors have problems.")
+    else:
+        say(f"A session can start, and {count} executor{'s' * (count > 1)} can work.")
 
 
 def _java() -> SparkPart:

@@ -1,12 +1,24 @@
-"""The handshake before a peer's first request: Hello, and Proof if a token is required."""
+"""The handshake before a peer's first request: Hello, and a proof if a token is required."""
 
 import secrets
+import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.errors import BadFrame, Unauthorized, VersionUnknown
 from headrace.server.connections.limits import PeerLimits
-from headrace.wire.greeting import VERSION, VERSION_MIN, Accepted, Hello, TokenProof, Welcome
+from headrace.wire.greeting import (
+    TICKETS_SINCE,
+    VERSION,
+    VERSION_MIN,
+    Accepted,
+    Hello,
+    TicketProof,
+    TokenProof,
+    Welcome,
+)
 from headrace.wire.messages import Message
+from headrace.wire.ticket import Claims, key_of
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 
 
@@ -17,7 +29,9 @@ class Handshake:
     limits: PeerLimits
     token: bytes | None
     release: str
+    clock: Callable[[], float] = time.time  # that tickets expire by
     is_done: bool = False
+    claims: Claims | None = None  # of a peer with a ticket; None: it may request anything
     _nonce: bytes = field(default_factory=lambda: secrets.token_bytes(NONCE_SIZE))
     _hello: Hello | None = None
     _version: int = VERSION  # that Welcome chose
@@ -61,10 +75,25 @@ class Handshake:
 
     def _accept(self, message: Message, hello: Hello) -> Accepted:
         assert self.token is not None
-        if not isinstance(message, TokenProof):
-            raise Unauthorized("this node requires a token", hint="Give it to the client")
+        match message:
+            case TokenProof(mac):
+                key = self.token
+                wrong = Unauthorized(
+                    "the token is not this node's", hint="Check the client's token"
+                )
+            case TicketProof(ticket, mac) if self._version >= TICKETS_SINCE:
+                self.claims = Claims.of(ticket)
+                key = key_of(self.token, ticket)
+                wrong = Unauthorized(
+                    "the ticket is not of this node's token",
+                    hint="Check the token of the driver; after a new token, start it again",
+                )
+            case _:
+                raise Unauthorized("this node requires a token", hint="Give it to the client")
         nonces = (hello.nonce, self._nonce)
-        if not matches(message.mac, client_mac(self.token, *nonces, version=self._version)):
-            raise Unauthorized("the token is not this node's", hint="Check the client's token")
+        if not matches(mac, client_mac(key, *nonces, version=self._version)):
+            raise wrong
+        if self.claims is not None:
+            self.claims.refuse_expired(self.clock())
         self.is_done = True
-        return Accepted(node_mac(self.token, *nonces, version=self._version))
+        return Accepted(node_mac(key, *nonces, version=self._version))

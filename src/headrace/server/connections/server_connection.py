@@ -44,6 +44,7 @@ from headrace.wire.frames import (
 )
 from headrace.wire.messages import Request
 from headrace.wire.msgpack import Buffer
+from headrace.wire.ticket import Claims
 from headrace.wire.write_messages import AppendRequest, StageRequest
 
 ROOM_SIZE: Final = 512 * 1024
@@ -82,6 +83,7 @@ class ServerConnection(asyncio.BufferedProtocol):
     __slots__ = (
         "_active_at",
         "_arrival",
+        "_claims",
         "_crowd",
         "_ended_at",
         "_handshake",
@@ -105,6 +107,7 @@ class ServerConnection(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None  # None: not yet, or closed
         self._reader: FrameReader | None = None  # None: input is discarded
         self._handshake: Handshake | None = None  # None: done
+        self._claims: Claims | None = None  # of a peer with a ticket instead of the token
         self._waiting: deque[tuple[Frame, float]] = deque()  # requests and their deadlines
         self._in_flight = PeerBudget(crowd.limits, crowd.traffic)
         self._arrival = Arrival(crowd.limits, crowd.traffic)
@@ -270,6 +273,7 @@ class ServerConnection(asyncio.BufferedProtocol):
             self._say(frame.id, word)
             if handshake.is_done:
                 self._handshake = None
+                self._claims = handshake.claims
                 self._outbox.needs_crc = handshake.needs_crc
                 reader.meta_size_max = self._crowd.limits.meta_size_max
                 reader.body_size_max = self._crowd.limits.body_size_max
@@ -300,6 +304,12 @@ class ServerConnection(asyncio.BufferedProtocol):
                 check_body(frame)
             except BadFrame as error:
                 self._end("bad_body", error, frame.id)
+                return
+        if self._claims is not None:
+            try:
+                self._claims.refuse_other(request)
+            except Unauthorized as error:
+                self._say(frame.id, error)
                 return
         if self._is_ending:
             hint = "Retry at another node, or later"

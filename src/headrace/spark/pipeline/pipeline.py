@@ -31,6 +31,7 @@ from pyspark.sql.types import StructField, StructType
 from headrace.errors import BadConfig, BadRequest, HeadraceError, Recreated
 from headrace.model.backoff import ExponentialBackoff
 from headrace.spark.batch_ranges import next_ends
+from headrace.spark.cluster_check import refuse_unseen
 from headrace.spark.friendly_errors import (
     RoundFailed,
     checked_frame,
@@ -137,6 +138,7 @@ class Pipeline:
         """
         if self._begun is None:
             spark = self.start()
+            refuse_unseen(spark, self.definition.table)
             with transform_told(self.definition, "it"):
                 transform = _transform(self.definition)
             self._begun = copied(spark) if self.definition.sql else spark, transform

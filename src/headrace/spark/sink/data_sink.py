@@ -26,13 +26,14 @@ from pyspark.sql.datasource import (
     WriterCommitMessage,
 )
 
+from headrace import __version__
 from headrace.errors import BadConfig, BadRequest, Refused
 from headrace.model.results import DiscardResult, PublishResult, Receipt
 from headrace.spark.sink.repeats import check_repeat, superseded
 from headrace.spark.source_options import Use, parse
 from headrace.spark.topic_source import PLAN_TIMEOUT, TopicSource
 from headrace.spark.worker.content import Content
-from headrace.spark.worker.plain import plainly
+from headrace.spark.worker.plain import plainly, refuse_other_release
 from headrace.spark.worker.write import Deed, StageTarget, published_meanwhile, stage_all
 from headrace.wire.write_messages import SUPERSEDED, DiscardRequest, PublishRequest
 
@@ -56,6 +57,7 @@ class _Writer:
 
     def __init__(self, options: dict[str, str], *, overwrite: bool) -> None:
         self._options = options
+        self._release = __version__  # of the driver
         if overwrite:
             raise BadRequest(
                 "a log is append-only and cannot be overwritten",
@@ -64,6 +66,7 @@ class _Writer:
         self._target = target_of(options, self.use)
 
     def _stage(self, deed: Deed, batches: Iterator[pa.RecordBatch]) -> CommitMessage:
+        refuse_other_release(self._release, __version__)
         context = TaskContext.get()
         turn = 0 if context is None else context.partitionId()
         found = stage_all(self._target, deed, batches, turn)

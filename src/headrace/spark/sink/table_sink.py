@@ -26,6 +26,7 @@ from headrace.spark.sink.foreach_batch import Moment, entry_of, moment_of, only_
 from headrace.spark.source.delta_scan import deltalake_needed
 
 with deltalake_needed():
+    from headrace.spark.cluster_check import refuse_unseen
     from headrace.spark.friendly_errors import told_in_words
     from headrace.spark.stores.location import Location, location_of
     from headrace.spark.tables.compaction import FILES_MIN, compact
@@ -66,6 +67,7 @@ class _TableWriter:
     name: str
     file_size: int
     unlooked: int = FILES_MIN  # files since the last search for small ones; unknown at first
+    is_seen: bool = False  # the path, by driver and executors
 
     def __call__(self, rows: "DataFrame", batch_id: int) -> None:
         """Add one batch. Spark's driver calls it once per execution of a batch."""
@@ -82,6 +84,9 @@ class _TableWriter:
             self._add(rows, now)
 
     def _add(self, rows: "DataFrame", now: Moment) -> None:
+        if not self.is_seen:
+            refuse_unseen(rows.sparkSession, self.location.url)
+            self.is_seen = True
         query, entry = Query.called(self.name, now.query), entry_of(rows, now)
         refuse_twins(rows.schema, _ROWS)
         schema = file_columns(rows.schema, _ROWS)

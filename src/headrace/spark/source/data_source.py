@@ -30,13 +30,14 @@ from pyspark.sql.streaming.datasource import (
 )
 from pyspark.sql.types import StructField, StructType
 
+from headrace import __version__
 from headrace.spark.batch_ranges import next_ends, next_version
 from headrace.spark.query_offsets import Offsets, from_json
 from headrace.spark.sink.data_sink import BatchWriter, StreamWriter
 from headrace.spark.source.progress_reporter import ProgressReporter
 from headrace.spark.source_options import PIN, Use, parse
 from headrace.spark.topic_source import PLAN_TIMEOUT, SchemaChanged, TopicSource
-from headrace.spark.worker.plain import plain_rows, plainly
+from headrace.spark.worker.plain import plain_rows, plainly, refuse_other_release
 from headrace.spark.worker.read import Span, introduce, read
 
 NAME: Final = "headrace"
@@ -100,6 +101,7 @@ class _Reader:
     def __init__(self, options: dict[str, str], schema: StructType) -> None:
         self._given = options
         self._schema = schema
+        self._release = __version__  # of the driver
         self._found: TopicSource | None = None
 
     def __getstate__(self) -> dict[str, Any]:
@@ -117,8 +119,10 @@ class _Reader:
     def _exact(self) -> pa.Schema:
         return to_arrow_schema(self._schema, timezone="UTC")
 
+    @plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one task, on an executor."""
+        refuse_other_release(self._release, __version__)
         if not isinstance(partition, Task):
             return iter(())  # Spark passes an empty one where none is planned
         context = TaskContext.get()

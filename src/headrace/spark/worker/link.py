@@ -8,7 +8,7 @@ import os
 import secrets
 import socket
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, Self, TypeVar
 
@@ -36,22 +36,28 @@ from headrace.wire.frames import (
     encode_frame,
 )
 from headrace.wire.greeting import (
+    TICKETS_SINCE,
     VERSION,
     VERSION_MIN,
     Accepted,
     ErrorReply,
     Hello,
+    TicketProof,
     TokenProof,
     Welcome,
 )
 from headrace.wire.messages import Message, Reply, refuse_if_too_new
 from headrace.wire.msgpack import Buffer
+from headrace.wire.ticket import Ticket
 from headrace.wire.token_proof import NONCE_SIZE, client_mac, matches, node_mac
 from headrace.wire.write_messages import StageRequest
 
 CONNECT_SECONDS: Final = 5.0  # of one attempt; another address may work
 ASK_SECONDS: Final = 120.0  # of one request with its retries: a node may restart
 WAITS: Final = ExponentialBackoff(0.05, 2.0)  # seconds between attempts
+# Of a process that has the token: executors of an operator who gives it to them, and drivers.
+TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
+TOKEN_FILE_VARIABLE: Final = "HEADRACE_TOKEN_FILE"
 
 _UNHEARD: Final = "Check that the node runs, and that executors, too, can reach its address"
 
@@ -66,10 +72,16 @@ class Link:
     """A connection to the first address that answers. Not thread-safe."""
 
     def __init__(
-        self, address: str, token_file: str | None, release: str, cluster: str = ""
+        self,
+        address: str,
+        token_file: str | None,
+        release: str,
+        cluster: str = "",
+        ticket: Ticket | None = None,
     ) -> None:
         self._addresses = parse_addresses(address)
         self._token_file = token_file
+        self._ticket = ticket  # for a process that does not have the token
         self._release = release
         self._cluster = cluster  # the id of the expected log; "" for any
         self._socket: socket.socket | None = None
@@ -199,13 +211,32 @@ class Link:
         self._version = welcome.version
         if not welcome.needs_proof:
             return
-        token = _token(self._token_file)
+        key, ticket = self._key(welcome.version)
         nonces, version = (nonce, welcome.nonce), welcome.version
-        proof = TokenProof(client_mac(token, *nonces, version=version))
+        mac = client_mac(key, *nonces, version=version)
+        proof = TokenProof(mac) if ticket is None else TicketProof(ticket, mac)
         accepted, _ = self._exchange(proof, (), deadline)
         mac = accepted.mac if isinstance(accepted, Accepted) else b""
-        if not matches(mac, node_mac(token, *nonces, version=version)):
+        if not matches(mac, node_mac(key, *nonces, version=version)):
             raise Unauthorized("the node does not know the token", hint="Check the address")
+
+    def _key(self, version: int) -> tuple[bytes, bytes | None]:
+        """Return the token; or the key of the ticket, and the ticket."""
+        token = token_here(self._token_file, os.environ)
+        if token is not None:
+            return token, None
+        if self._ticket is None:
+            raise Unauthorized(
+                "the node requires a token",
+                hint=f'Set {TOKEN_FILE_VARIABLE} or the option "tokenFile" on the driver',
+            )
+        if version < TICKETS_SINCE:
+            raise Unauthorized(
+                f"the node speaks protocol version {version}, which has no tickets for "
+                "executors",
+                hint=f"Upgrade the node, or set {TOKEN_FILE_VARIABLE} on every executor",
+            )
+        return self._ticket.key, self._ticket.text
 
     def _exchange(
         self, message: Message, body: Sequence[Buffer], deadline: float
@@ -289,15 +320,33 @@ def _connected(address: Address) -> socket.socket:
     return made
 
 
-def _token(path: str | None) -> bytes:
-    if path is None:
-        raise Unauthorized("the node requires a token", hint='Set the option "tokenFile"')
+def token_here(token_file: str | None, environment: Mapping[str, str]) -> bytes | None:
+    """Return the token that this process has; None if it has none.
+
+    The file that the query names comes first: drivers have it, and executors that share it.
+    """
+    if token_file is not None:
+        try:
+            return _text_of(token_file)
+        except OSError:  # on an executor; the driver has read it
+            pass
+    token = environment.get(TOKEN_VARIABLE, "").strip()
+    if token:
+        return token.encode()
+    path = environment.get(TOKEN_FILE_VARIABLE)
+    if not path:
+        return None
     try:
-        with open(path, encoding="utf-8") as file:
-            return file.read().strip().encode()
+        return _text_of(path)
     except OSError as error:
-        hint = "The file must exist on every executor, too"
-        raise Unauthorized(f"the token cannot be read: {error}", hint=hint) from error
+        raise Unauthorized(
+            f"{TOKEN_FILE_VARIABLE}: {error}", hint=f"Check the file on {socket.gethostname()}"
+        ) from error
+
+
+def _text_of(path: str) -> bytes:
+    with open(path, encoding="utf-8") as file:
+        return file.read().strip().encode()
 
 
 def _pause(error: HeadraceError, wait: float) -> float:

@@ -6,11 +6,13 @@ hidden.
 """
 
 import os
+import socket
+import sys
 from collections.abc import Callable, Iterator
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
-from headrace.errors import HeadraceError
+from headrace.errors import BadRequest, HeadraceError
 
 _HIDE: Final = "SPARK_HIDE_TRACEBACK"
 
@@ -39,3 +41,14 @@ def plain_rows(rows: Iterator[Result]) -> Iterator[Result]:
     except HeadraceError:
         os.environ[_HIDE] = "1"
         raise
+
+
+def refuse_other_release(drivers: str, own: str) -> None:
+    """Raise BadRequest in a task whose executor has another release than the driver."""
+    if own != drivers:
+        raise BadRequest(
+            f"the executor on {socket.gethostname()} has headrace {own} in {sys.executable}, "
+            f"but the driver has {drivers}",
+            hint="Install the driver's version there, or start the session with "
+            "headrace.spark.session, which sends it",
+        )

@@ -18,6 +18,7 @@ from headrace.spark.worker.link import Link
 from headrace.spark.worker.settle import settle
 from headrace.spark.worker.sums import pieces_of
 from headrace.wire.read_messages import Fetch, FetchReply, StoreCursorRequest
+from headrace.wire.ticket import Ticket
 
 FETCH_SIZE: Final = 8 * 1024 * 1024  # of one response
 # Spark takes batches of any size. Around 10,000 rows are the fastest; wide rows get fewer.
@@ -37,9 +38,10 @@ class LogAddress:
     token_file: str | None
     release: str
     cluster: str  # the log's id
+    ticket: Ticket | None = None  # for executors that do not have the token
 
     def link(self) -> Link:
-        return Link(self.address, self.token_file, self.release, self.cluster)
+        return Link(self.address, self.token_file, self.release, self.cluster, self.ticket)
 
 
 @dataclass(frozen=True, slots=True)
