@@ -17,6 +17,7 @@ from tests.server.builders import (
 from headrace.errors import Unauthorized
 from headrace.server.connections.handshake import Handshake
 from headrace.server.connections.limits import PeerLimits
+from headrace.wire.file_messages import FetchFile, GetFileDigests
 from headrace.wire.greeting import (
     TICKETS_SINCE,
     VERSION,
@@ -111,7 +112,13 @@ STAGE = StageRequest(101, 1, b"w", 1, 1, 1, b"s", 0, b"")
 
 @pytest.mark.parametrize(
     "request_",
-    [Ping(), *map(fetch, NAMESPACES), STAGE, StoreCursorRequest(100, 1, "g", 0, 1, False)],
+    [
+        Ping(),
+        *map(fetch, NAMESPACES),
+        FetchFile(b"l" * 16, 100, 1, 0, 9, b"d" * 16, 0, 1),
+        STAGE,
+        StoreCursorRequest(100, 1, "g", 0, 1, False),
+    ],
     ids=lambda each: type(each).__name__,
 )
 def test_a_ticket_permits_what_tasks_do(request_):
@@ -123,6 +130,8 @@ def test_a_ticket_permits_what_tasks_do(request_):
     [
         fetch(99),
         fetch(103),
+        FetchFile(b"l" * 16, 99, 1, 0, 9, b"d" * 16, 0, 1),
+        GetFileDigests(b"l" * 16),
         dataclasses.replace(STAGE, namespace=103),
         StoreCursorRequest(99, 1, "g", 0, 1, False),
         PublishRequest(100, 1, b"w", 1, ()),

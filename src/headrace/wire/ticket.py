@@ -5,8 +5,9 @@
 
 `expires` is in seconds since 1970. The partitions are those whose namespace is at least `first`
 and below `end`. Any process with the token can make a ticket; the node remembers none. A peer
-that has ticket and key can fetch and stage rows of the topic, fetch files of it that are leased,
-and store its cursors, and nothing else; it can learn neither the token nor another ticket's key from them.
+that has ticket and key can fetch and stage rows of the topic, fetch leased files of it, and
+store its cursors, and nothing else; it can learn neither the token nor another ticket's key
+from them.
 """
 
 import hmac

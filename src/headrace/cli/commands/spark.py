@@ -4,9 +4,10 @@ import code
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,11 +17,16 @@ from headrace.cli.terminal.location import (
     TIMEOUT,
     Address,
     Data,
+    StoreSettings,
     Timeout,
+    location_at,
     opened,
 )
 from headrace.cli.terminal.output import Json, JsonShape, print_json, print_table, say, words
 from headrace.errors import BadRequest, Unavailable
+
+if TYPE_CHECKING:
+    from headrace.spark.stores.location import Location
 
 _PACKAGES = {
     "pyspark": "headrace[spark]",
@@ -48,7 +54,7 @@ class SparkExecutor(JsonShape, frozen=True, kw_only=True):
     pyarrow: str
     pyspark: str
     node: bool | None  # reached, and the token accepted; null without --address
-    table: bool | None  # shared with the driver; null without --table
+    table: bool | None  # a path shared with the driver, or a usable store; null without --table
     problems: list[str]  # sentences with the next step
 
 
@@ -76,9 +82,10 @@ def check(
     ] = None,
     address: Address = None,
     table: Annotated[
-        Path | None,
-        typer.Option(help="A table's directory: do executors and this machine share it?"),
+        str | None,
+        typer.Option(help="A table's path or URL: can executors, too, write there?"),
     ] = None,
+    store: StoreSettings = None,
     conf: Annotated[
         list[str] | None,
         typer.Option("--conf", metavar="KEY=VALUE", help="Spark setting; repeatable."),
@@ -89,8 +96,8 @@ def check(
 
     Without --master it starts nothing. With it, a short job tells of each executor: host,
     Python, versions; with --address, whether it reaches the node and is let in; with --table,
-    whether driver and executors see each other's files there. A token is read from
-    $HEADRACE_TOKEN or the file $HEADRACE_TOKEN_FILE.
+    whether driver and executors see each other's files at a path, or can use a bucket. A token
+    is read from $HEADRACE_TOKEN or the file $HEADRACE_TOKEN_FILE.
 
     Exits with 0 if a session can start and each executor has what it needs, and with 5 if not.
     Delta tables also need deltalake.
@@ -100,6 +107,8 @@ def check(
         headrace spark check
 
         headrace spark check --master spark://head:7077 --address db1:7654 --table /nfs/orders
+
+        headrace spark check --master spark://head:7077 --table s3://lake/orders
     """
     if master is None and (address or table or conf):
         hint = "Add --master URL, such as spark://head:7077"
@@ -111,7 +120,8 @@ def check(
         print_table(("what", "found", "to do"), lines)
     executors = []
     if ready and master is not None:
-        executors = _executors(master, address, table, conf or [])
+        location = None if table is None else location_at(table, store)
+        executors = _executors(master, address, location, conf or [])
         ready = not any(each.problems for each in executors)
     if as_json:
         print_json(SparkChecked(ready=ready, parts=parts, executors=executors))
@@ -124,11 +134,12 @@ def check(
 
 
 def _executors(
-    master: str, address: str | None, table: Path | None, conf: list[str]
+    master: str, address: str | None, table: "Location | None", conf: list[str]
 ) -> list[SparkExecutor]:
     """Start Spark, and have each executor look at what it has."""
     from headrace.spark import session
     from headrace.spark.cluster_check import Look, look, node_at, refuse_silent_master
+    from headrace.spark.stores.probe import flaw_of
 
     pairs = [each.partition("=") for each in conf]
     if wrong := next((key for key, _, value in pairs if not key or not value), None):
@@ -137,7 +148,8 @@ def _executors(
     address = address or os.environ.get(ADDRESS_VARIABLE)
     what = Look(
         node=node_at(address) if address else None,
-        table=None if table is None else table.absolute(),
+        table=Path(table.url) if table is not None and table.is_path else None,
+        store=None if table is None or table.is_path else partial(flaw_of, table),
     )
     with words().status("starting Spark …"):
         spark = session("headrace-check", master, **{key: value for key, _, value in pairs})
@@ -155,7 +167,7 @@ def _executors(
             pyarrow=each.pyarrow,
             pyspark=each.pyspark,
             node=not each.node_flaw if what.node else None,
-            table=not each.table_flaw if what.table else None,
+            table=None if table is None else not (each.table_flaw or each.store_flaw),
             problems=each.flaws(),
         )
         for each in found

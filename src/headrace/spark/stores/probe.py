@@ -1,7 +1,20 @@
 """Refuses a store that cannot keep two writers apart, before anything is written there."""
 
-from headrace.errors import BadRequest
+import secrets
+
+from headrace.errors import BadRequest, HeadraceError
+from headrace.spark.stores.location import Location
 from headrace.spark.stores.seam import OWN, FileStore
+from headrace.spark.stores.store import store_of
+
+
+def flaw_of(location: Location) -> str:
+    """Return why this process cannot write tables at a location; empty if it can."""
+    try:
+        refuse_unsafe(store_of(location), secrets.token_hex(8))
+    except HeadraceError as error:
+        return str(error)
+    return ""
 
 
 def refuse_unsafe(store: FileStore, token: str) -> None:
