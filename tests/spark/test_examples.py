@@ -8,16 +8,25 @@ from pathlib import Path
 
 from deltalake import DeltaTable
 
+from headrace_lab.spark.s3_server import settings_of
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def run(name, spark, tmp_path):
-    return runpy.run_path(str(EXAMPLES / f"{name}.py"))["run"](spark, tmp_path)
+def run(name, spark, tmp_path, *more):
+    return runpy.run_path(str(EXAMPLES / f"{name}.py"))["run"](spark, tmp_path, *more)
 
 
 def test_every_example_is_run_here():
     names = {each.stem for each in EXAMPLES.glob("*.py")}
-    assert names == {"windowed_counts", "topic_to_topic", "history", "topic_to_delta"}
+    assert names == {
+        "windowed_counts",
+        "topic_to_topic",
+        "history",
+        "topic_to_delta",
+        "topic_to_s3",
+        "sealed_to_delta",
+    }
 
 
 def test_windowed_counts(spark, tmp_path):
@@ -34,6 +43,19 @@ def test_topic_to_topic(spark, tmp_path):
 def test_topic_to_delta(spark, tmp_path):
     assert run("topic_to_delta", spark, tmp_path) == [400, 400, 200]
     assert DeltaTable(str(tmp_path / "table")).to_pyarrow_table().num_rows == 1_000
+
+
+def test_topic_to_s3(spark, tmp_path, s3, bucket):
+    table, store = f"s3://{bucket}/orders", settings_of(s3.endpoint)
+    assert run("topic_to_s3", spark, tmp_path, table, store) == 1_000
+
+
+def test_sealed_to_delta(spark, tmp_path):
+    rows, segments, waiting = run("sealed_to_delta", spark, tmp_path)
+    found = DeltaTable(str(tmp_path / "table"))
+    assert found.to_pyarrow_table().num_rows == rows >= 50_000
+    assert len(found.file_uris()) == segments > 0
+    assert waiting >= 0
 
 
 def test_history_runs_by_itself():

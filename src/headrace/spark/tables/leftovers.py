@@ -7,7 +7,7 @@ garbage, however young it is. Files from before names had numbers count as of nu
 
 from collections.abc import Iterable
 
-from headrace.errors import Unavailable
+from headrace.errors import BadRequest, Unavailable
 from headrace.spark.stores.seam import StoredFile
 from headrace.spark.stores.store import store_of
 from headrace.spark.tables.table_log import named_files
@@ -46,8 +46,16 @@ def removable(record: Record) -> list[StoredFile]:
 
 
 def remove(record: Record, found: Iterable[StoredFile]) -> None:
-    """Remove leftovers."""
+    """Remove leftovers, and what was begun for older commits and not finished."""
     record.store.remove([each.name for each in found])
+    uploads = record.store.uploads
+    try:
+        begun = list(uploads.list())
+    except BadRequest:
+        return  # a lifecycle rule of the bucket has to
+    for each in begun:
+        if _is_ours(each.name, record.source.pipeline) and _base(each.name) < record.number:
+            uploads.abort(each)
 
 
 def _is_ours(name: str, pipeline: str | None) -> bool:

@@ -31,6 +31,7 @@ from deltalake.transaction import AddAction, RemoveAction
 from headrace.errors import BadRequest, first_line
 from headrace.spark.stores.location import Location, location_of
 from headrace.spark.stores.options import storage_options
+from headrace.spark.stores.probe import refuse_unsafe
 from headrace.spark.stores.seam import FileStore, NotInStore
 from headrace.spark.stores.store import store_of
 from headrace.spark.tables.data_files import exists
@@ -545,6 +546,7 @@ def create(where: Where, source: LogSource, schema: pa.Schema) -> Record:
     """Create the table, which names its pipeline, or read the existing one."""
     location = at(where)
     if not is_made(location):
+        refuse_unsafe(store_of(location), secrets.token_hex(8))
         first = [Transaction(source.own, 0), Transaction(source.of("count"), 0)]
         try:
             DeltaTable.create(
