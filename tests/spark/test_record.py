@@ -1,5 +1,6 @@
 """What a table says, and what is told when it does not take a commit. No Spark."""
 
+import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -9,11 +10,11 @@ import pytest
 from deltalake import DeltaTable, TableFeatures
 from tests.spark.writings import a_writing
 
-from headrace.spark.tables import table_features
+from headrace.spark.tables import leftovers, table_features, table_log
 from headrace.spark.tables.compaction import TableSpoilt, compact
-from headrace.spark.tables.leftovers import orphans_of
+from headrace.spark.tables.leftovers import orphans_of, removable
 from headrace.spark.tables.table_columns import new_columns
-from headrace.spark.tables.table_errors import CommitRefused, TableForeign
+from headrace.spark.tables.table_errors import CommitRefused, RecordLost, TableForeign
 from headrace.spark.tables.table_record import DataFile, LogSource, TablePlace, create, look
 from headrace.spark.topic_source import SchemaChanged
 from headrace.spark.worker.files import write_file
@@ -175,3 +176,110 @@ class TestCommit:
         assert one.commit([a_file(tmp_path)], {0: 0}, {0: 1})
         assert not other.commit([a_file(tmp_path)], {0: 0}, {0: 1})
         assert look(str(tmp_path), SOURCE).ends == {0: 1}
+
+
+class TestLeftovers:
+    """Files that nothing names go only if they can never come."""
+
+    @pytest.fixture
+    def table(self, tmp_path):
+        create(str(tmp_path / "t"), SOURCE, SCHEMA)
+        return tmp_path / "t"
+
+    def test_a_file_that_is_committed_while_leftovers_are_listed_stays(
+        self, table, monkeypatch
+    ):
+        """As by a driver that is between its files and their commit."""
+        driver = look(str(table), SOURCE)
+        ours = DataFile(*write_file(driver.writing(SCHEMA), [pa.table({"id": [1]})]))
+        real = leftovers.orphans_of
+
+        def listed(*given):
+            found = real(*given)
+            driver.commit([ours], {0: 0}, {0: 1})
+            return found
+
+        with monkeypatch.context() as beside:
+            beside.setattr(leftovers, "orphans_of", listed)
+            record = look(str(table), SOURCE)
+            assert [each.name for each in removable(record)] == []
+        assert DeltaTable(str(table)).to_pyarrow_table().num_rows == 1
+
+    def test_a_log_that_is_cleaned_up_while_it_is_read_is_read_again(self, table, monkeypatch):
+        record = look(str(table), SOURCE)
+        for number in range(3):
+            file = DataFile(*write_file(record.writing(SCHEMA), [pa.table({"id": [number]})]))
+            assert record.commit([file], {0: number}, {0: number + 1})
+            record = look(str(table), SOURCE)
+        real, cleaned = table_log._named_in, []
+
+        def named(store, name):
+            if not cleaned and name.endswith("2.json"):
+                cleaned.append(name)
+                DeltaTable(str(table)).create_checkpoint()
+                for version in range(3):
+                    (table / "_delta_log" / f"{version:020}.json").unlink()
+            yield from real(store, name)
+
+        monkeypatch.setattr(table_log, "_named_in", named)
+        assert len(table_log.named_files(record.store)) == 3
+        assert cleaned
+        assert removable(record) == []
+
+    def test_a_checkpoint_of_version_2_names_files_as_json(self, table):
+        (table / "_delta_log").joinpath(f"{1:020}.checkpoint.5f.json").write_text(
+            '{"add":{"path":"part-p-0-' + "0" * 32 + '.parquet"}}\n'
+        )
+        store = look(str(table), SOURCE).store
+        assert "part-p-0-" + "0" * 32 + ".parquet" in table_log.named_files(store)
+
+    def test_an_absolute_path_in_the_log_names_the_file_too(self, table):
+        name = f"part-p-0-{'0' * 32}.parquet"
+        (table / name).write_bytes(b"x")
+        assert [each.name for each in orphans_of(str(table))] == [name]
+        action = {"remove": {"path": f"{table}/{name}", "dataChange": True}}
+        (table / "_delta_log" / f"{1:020}.json").write_text(json.dumps(action) + "\n")
+        assert orphans_of(str(table)) == []
+
+    def test_names_of_earlier_releases_go_after_a_commit(self, table):
+        name = f"part-{'0' * 32}.parquet"
+        (table / name).write_bytes(b"x")
+        older = look(str(table), SOURCE)
+        assert [each.name for each in removable(older)] == [name]
+        assert not older.commit([], {0: 0}, {0: 1})  # its round is lost
+
+    def test_names_of_earlier_releases_stay_in_a_table_of_two_pipelines(self, table):
+        (table / f"part-{'0' * 32}.parquet").write_bytes(b"x")
+        settings = {"headrace.other": "its life"}
+        DeltaTable(str(table)).alter.set_table_properties(settings, raise_if_not_exists=False)
+        assert removable(look(str(table), SOURCE)) == []
+
+    def test_numbers_of_a_newer_copy_of_the_table_stay(self, table):
+        (table / f"part-p-60-{'0' * 32}.parquet").write_bytes(b"x")
+        assert removable(look(str(table), SOURCE)) == []
+
+
+def test_a_record_that_lacks_a_partition_is_not_committed_again(tmp_path):
+    record = create(str(tmp_path), SOURCE, SCHEMA)
+    assert record.commit([], {0: 0, 1: 0}, {0: 5, 1: 7})
+    record = look(str(tmp_path), SOURCE)
+    del record.ends[1], record.firsts[1]
+    for act in (record.touch, lambda: record.widen(pa.schema([("more", pa.int64())]))):
+        with pytest.raises(RecordLost, match="no record of partition 1, but counts 2"):
+            act()
+
+
+def test_a_commit_is_known_again_after_its_entry_was_cleaned_up(tmp_path, monkeypatch):
+    record = create(str(tmp_path), SOURCE, SCHEMA)
+    real = DeltaTable.create_write_transaction
+
+    def lost(self, *given, **named):
+        real(self, *given, **named)
+        DeltaTable(str(tmp_path)).create_checkpoint()
+        for version in range(2):
+            (tmp_path / "_delta_log" / f"{version:020}.json").unlink()
+        raise OSError("the answer is lost")
+
+    monkeypatch.setattr(DeltaTable, "create_write_transaction", lost)
+    assert record.commit([], {0: 0}, {0: 5})
+    assert look(str(tmp_path), SOURCE).ends == {0: 5}

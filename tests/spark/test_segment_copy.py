@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from deltalake import DeltaTable
+from deltalake import DeltaTable, Schema
 from tests.spark.conftest import SCHEMA, rows
 from tests.spark.sealing import seal_all
 from tests.spark.test_copy import TYPES, a_row
@@ -21,11 +21,12 @@ from tests.spark.test_pipeline import a_definition, ids, run, table_of
 from tests.spark.test_prove import prove
 
 from headrace.client.connect.embedded_nodes import home_of
-from headrace.errors import BadConfig
+from headrace.errors import BadConfig, BadRequest
+from headrace.node import leases
 from headrace.spark import read_table
 from headrace.spark.friendly_errors import RoundFailed
 from headrace.spark.pipeline import sealed_rows
-from headrace.spark.pipeline.pipeline import OFFSET, PARTITION
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
 from headrace.spark.pipeline.sealed_rows import SealedRows
 from headrace.spark.tables.leftovers import orphans_of
 from headrace.spark.worker import segment_copy
@@ -34,6 +35,11 @@ from headrace.spark.worker import segment_copy
 def segments_of(topic):
     with topic.lease_files() as lease:
         return [Path(file.path) for each in lease.partitions for file in each.files]
+
+
+def leased(topic):
+    with topic.lease_files() as lease:
+        return lease.partitions
 
 
 def files_of(tmp_path):
@@ -183,6 +189,43 @@ def test_only_sealed_rows_come_if_that_is_asked(spark, tmp_path, topic):
     assert ids(tmp_path) == list(range(130))
     with pytest.raises(BadConfig, match="cannot be 'sealed' with sql"):
         a_definition(tmp_path, tail="sealed", sql="select * from source")
+
+
+def test_a_pipeline_of_sealed_rows_goes_on_from_the_middle_of_a_segment(spark, tmp_path, topic):
+    topic.append(rows(0, 100), partition=0)
+    run(spark, a_definition(tmp_path, batch_rows=30))  # nothing is sealed
+    topic.append(rows(100, 200), partition=0)
+    seal_all(tmp_path / "data")
+    (end,) = {file.end for each in leased(topic) for file in each.files if file.start == 0}
+    with opened(spark, a_definition(tmp_path, name="other", table="other")) as pipeline:
+        pipeline.round()
+    definition = a_definition(tmp_path, tail="sealed", batch_rows=5)
+    with opened(spark, definition) as pipeline:
+        while pipeline.round() is not None:
+            pass
+    assert ids(tmp_path) == list(range(200))
+    assert end in (100, 200)
+    assert prove(tmp_path)[0] == 0
+
+
+def test_a_lease_of_too_many_segments_is_done_without(spark, tmp_path, sealed, monkeypatch):
+    monkeypatch.setattr(leases, "FILE_COUNT_MAX", 0)
+    (done,) = run(spark, a_definition(tmp_path))
+    assert (done.row_count, done.segment_count) == (330, 0)
+    with pytest.raises(BadRequest, match="a lease can keep at most 0"):
+        run(spark, a_definition(tmp_path, name="other", table="other", tail="sealed"))
+
+
+def test_a_column_of_others_with_the_name_of_ours_keeps_its_rows(spark, tmp_path, topic):
+    topic.append(rows(0, 10), partition=0)
+    run(spark, a_definition(tmp_path))
+    more = pa.schema([("_hr_timestamp", pa.string())])
+    DeltaTable(str(tmp_path / "table")).alter.add_columns(Schema.from_arrow(more).fields)
+    topic.append(rows(10, 20), partition=1)
+    seal_all(tmp_path / "data")
+    (done,) = run(spark, a_definition(tmp_path))
+    assert done.segment_count == 0
+    assert table_of(tmp_path)["_hr_timestamp"].to_pylist() == [None] * 20
 
 
 def test_columns_that_came_later_are_null_in_older_segments(spark, tmp_path, topic):

@@ -73,7 +73,7 @@ def test_what_is_left_of_a_file_that_reaches_further_is_written_again(
     topic.append(rows(45, 50), partition=0)
     # Both in one file, of which the segment has the first half.
     with monkeypatch.context() as without, opened(spark, a_definition(tmp_path)) as pipeline:
-        without.setattr(Pipeline, "_sealed", lambda *_: nullcontext(SealedRows()))
+        without.setattr(Pipeline, "_sealed", lambda *_, **__: nullcontext(SealedRows()))
         assert pipeline.round().file_count == 1
     assert replaced(spark, tmp_path) == 5
     assert len(files_of(tmp_path)) == len(segments_of(topic)) + 1
@@ -102,6 +102,19 @@ def test_rows_that_others_deleted_do_not_come_back(spark, tmp_path, topic):
 def test_rows_that_a_transform_wrote_are_not_replaced(spark, tmp_path, topic):
     in_small_files(spark, tmp_path, topic, 0, 30, sql="select * from source")
     in_small_files(spark, tmp_path, topic, 30, 60)
+    seal_all(tmp_path / "data")
+    assert replaced(spark, tmp_path) == 0
+    whole(tmp_path, 60)
+
+
+def test_rows_of_a_transform_are_not_replaced_after_they_were_put_together(
+    spark, tmp_path, topic
+):
+    in_small_files(spark, tmp_path, topic, 0, 20, sql="select * from source")
+    in_small_files(spark, tmp_path, topic, 20, 40)
+    with opened(spark, a_definition(tmp_path)) as pipeline:
+        assert pipeline.compact(files_min=4) == 4
+    in_small_files(spark, tmp_path, topic, 40, 60)
     seal_all(tmp_path / "data")
     assert replaced(spark, tmp_path) == 0
     whole(tmp_path, 60)

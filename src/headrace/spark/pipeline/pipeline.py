@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 from pyspark.sql.types import StructField, StructType
 
-from headrace.errors import BadConfig, BadRequest, HeadraceError, Recreated
+from headrace.errors import BadConfig, BadRequest, Busy, HeadraceError, Recreated
 from headrace.model.backoff import ExponentialBackoff
 from headrace.spark.batch_ranges import next_ends
 from headrace.spark.cluster_check import refuse_unseen
@@ -66,6 +66,7 @@ from headrace.spark.tables.table_record import (
     look,
 )
 from headrace.spark.topic_source import RowsLost, SchemaChanged, TopicRecreated, TopicSource
+from headrace.spark.worker.segment_copy import SURPLUS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -169,11 +170,14 @@ class Pipeline:
         if found is None:
             return None
         starts, ends = found
-        with self._sealed(starts, ends) as sealed:
-            ends = sealed.aligned(starts, ends)
-            if self.definition.tail == SEALED:
-                ends = sealed.sealed_ends(starts, ends)
-            files = None if starts == ends else self._bring(record, starts, ends, sealed)
+        is_sealed = self.definition.tail == SEALED
+        try:
+            with self._sealed(starts, ends, is_required=is_sealed) as sealed:
+                ends = (sealed.sealed_ends if is_sealed else sealed.aligned)(starts, ends)
+                files = None if starts == ends else self._bring(record, starts, ends, sealed)
+        except Busy:  # as many leases are held as there can be: the next round has one
+            self.lost += 1
+            files = None
         if files is None:
             return None
         self.on_step("after commit")
@@ -191,12 +195,14 @@ class Pipeline:
             lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
         )
 
-    def _sealed(self, starts: Places, ends: Places) -> AbstractContextManager[SealedRows]:
+    def _sealed(
+        self, starts: Places, ends: Places, *, is_required: bool = False
+    ) -> AbstractContextManager[SealedRows]:
         """Keep the segments of a range that can be taken as they are; none with a transform."""
         if not self.is_copy:
             return nullcontext(SealedRows())
-        source, is_required = self.topic_source, self.definition.tail == SEALED
-        return leased(source.topic, starts, ends, source.bounds(), is_required=is_required)
+        topic, bounds = self.topic_source.topic, self.topic_source.bounds()
+        return leased(topic, starts, ends, bounds, is_required=is_required)
 
     def _bring(
         self, record: Record, starts: Places, ends: Places, sealed: SealedRows
@@ -267,9 +273,12 @@ class Pipeline:
             return 0
         gone = {file for one in found for file in one.files}
         files = []
-        for one in found:
-            starts, ends = {one.partition: one.start}, {one.partition: one.end}
-            files += self._write(record, starts, ends, sealed.only(one.segments))
+        try:
+            for one in found:
+                starts, ends = {one.partition: one.start}, {one.partition: one.end}
+                files += self._write(record, starts, ends, sealed.only(one.segments))
+        except (SchemaChanged, TableBehind):  # rows that are loaded are not held: they may go
+            return 0
         removed = [Removed(file.path, file.size) for file in gone]
         self.on_step("after replacements")
         is_done = committed(
@@ -449,6 +458,8 @@ class Pipeline:
             raise TableBehind(Exception.__str__(error), hint=_SKIP) from error
         sizes = {n: each.row_size for n, each in self.topic_source.backlogs(starts).items()}
         cores = self.spark.sparkContext.defaultParallelism
+        if SURPLUS in record.columns.names:  # of others: it would have what segments have there
+            sealed = SealedRows()
         tasks = planned(spans, sealed, sizes, cores, self.definition.min_partitions)
         writing = replace(record.writing(schema), life=self.source.birth)
         return copy_files(self.spark, tasks, writing)

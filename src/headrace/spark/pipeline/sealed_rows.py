@@ -12,7 +12,7 @@ from heapq import heappop, heappush
 from itertools import count, pairwise
 from typing import TYPE_CHECKING, Final
 
-from headrace.errors import Busy
+from headrace.errors import BadRequest, Busy
 from headrace.spark.worker.copy import CopyPart
 from headrace.spark.worker.fetch_file import SealedFile
 from headrace.spark.worker.read import Span
@@ -53,11 +53,17 @@ class SealedRows:
         }
 
     def sealed_ends(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int]:
-        """Return where the last whole segment of a round ends in each partition."""
+        """Return where the last segment that ends in a round does in each partition.
+
+        A round that ends in the middle of one is extended to its end: it would never get there.
+        """
         found = {}
         for number, end in ends.items():
-            inside = _inside(self._files(number), starts[number], end)
-            found[number] = inside[-1].end if inside else starts[number]
+            start, files = starts[number], self._files(number)
+            found[number] = max(
+                (file.end for file in files if start < file.end and file.start < end),
+                default=start,
+            )
         return found
 
     def cut(self, number: int, start: int, end: int) -> "tuple[list[LeasedFile], Ranges]":
@@ -103,14 +109,15 @@ def leased(
 ) -> Iterator[SealedRows]:
     """Yield the segments in a range, which stay until the block ends.
 
-    Raises Busy if other readers hold as many leases as there can be, and they are required.
+    If they are required, raises Busy if other readers hold as many leases as there can be, and
+    BadRequest for more segments than a lease can keep.
     """
     if not any(starts[n] < min(ends[n], bounds[n].sealed_end) for n in ends if n in bounds):
         yield SealedRows()
         return
     try:
         lease = topic.lease_files(LASTING)
-    except Busy:
+    except (Busy, BadRequest):  # too many leases, or too many segments for one
         if is_required:
             raise
         yield SealedRows()  # all goes by rows

@@ -13,11 +13,12 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.errors import CorruptFile, ReadFailed, StorageFailed, first_line
+from headrace.errors import CorruptFile, ReadFailed, StorageFailed, Unavailable, first_line
 from headrace.spark.stores.seam import FileStore, NotInStore, joined
 
 LOG: Final = "_delta_log"
 _DIGITS: Final = 20  # of an entry's version, in its name
+_TRIES_MAX: Final = 20
 _WHOLE: Final = 2**62  # more bytes than a file has
 _RESTORE: Final = "Restore it from a backup"
 _NEWEST: Final = (
@@ -98,15 +99,28 @@ def newest_protocol(store: FileStore) -> Action | None:
 
 def named_files(store: FileStore) -> set[str]:
     """Return the paths that entries and checkpoints name, also those of removed files."""
-    found: set[str] = set()
-    for name in list(_names(store)):
-        if _is_entry(name):
-            actions = read_entry(store, int(name.partition(".")[0])) or []
-            for kind in ("add", "remove"):
-                found.update(unquote(one["path"]) for one in each_of(actions, kind))
-        elif name.endswith(".parquet"):  # a checkpoint, or one of the files that it is made of
-            found.update(_named_by(store.tail(f"{LOG}/{name}", _WHOLE)))
-    return found
+    for _ in range(_TRIES_MAX):
+        found: set[str] = set()
+        try:
+            for name in list(_names(store)):
+                found.update(_named_in(store, name))
+        except NotInStore:
+            continue  # the log was cleaned up meanwhile: a checkpoint has what was in it
+        return found
+    raise Unavailable(
+        f"{joined(store.url, LOG)}: files go while they are read", hint="Retry later"
+    )
+
+
+def _named_in(store: FileStore, name: str) -> Iterator[str]:
+    """Yield the paths that a file of the log names."""
+    is_checkpoint = _is_checkpoint(name) or name.startswith("_sidecars/")
+    if is_checkpoint and name.endswith(".parquet"):
+        yield from _named_by(store.tail(f"{LOG}/{name}", _WHOLE))
+    elif is_checkpoint or _is_entry(name):
+        actions = _actions(store.tail(f"{LOG}/{name}", _WHOLE))
+        for kind in ("add", "remove"):
+            yield from (unquote(one["path"]) for one in each_of(actions, kind))
 
 
 def log_damage(store: FileStore, error: Exception) -> CorruptFile:
@@ -161,7 +175,8 @@ def _named_by(checkpoint: bytes) -> Iterator[str]:
         for kind in kinds:
             told = found.column(kind).combine_chunks()
             paths = told.field("path").to_pylist()
-            yield from (unquote(path) for path in paths if path is not None)
+            # Where an action is of another kind, its field is null or empty.
+            yield from (unquote(path) for path in paths if path)
 
 
 def _names(store: FileStore) -> Iterator[str]:

@@ -19,7 +19,8 @@ committed to through one handle: a fresh one would accept numbers that the table
 
 import secrets
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
@@ -28,11 +29,11 @@ from deltalake import CommitProperties, DeltaTable, Schema, Transaction
 from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
 from deltalake.transaction import AddAction, RemoveAction
 
-from headrace.errors import BadRequest, first_line
+from headrace.errors import BadRequest, HeadraceError, first_line
 from headrace.spark.stores.location import Location, location_of
 from headrace.spark.stores.options import storage_options
 from headrace.spark.stores.probe import refuse_unsafe
-from headrace.spark.stores.seam import FileStore, NotInStore
+from headrace.spark.stores.seam import FileStore, NotInStore, StoredFile
 from headrace.spark.stores.store import store_of
 from headrace.spark.tables.data_files import exists
 from headrace.spark.tables.table_errors import (
@@ -68,6 +69,8 @@ _EXPIRY: Final = "delta.setTransactionRetentionDuration"
 _MARK: Final = "headrace."
 QUERY: Final = "query "  # prefix of the table's property for a streaming query
 _UNSURE_MAX: Final = 100  # entries that a dead driver may have left unsynced; usually one
+_OPENING: Final = "opening the table"
+_HEADS_AT_ONCE: Final = 16
 _ID_BITS: Final = 63  # what a txn action holds
 
 Where = Location | str  # of a table
@@ -199,11 +202,23 @@ class Record:
         if partition in self.ends:
             return self.ends[partition]
         if partition < self.count:
-            raise RecordLost(
-                f"{self.path} has no record of partition {partition}, but counts {self.count}",
-                hint="Do not run this pipeline; `headrace prove` shows which rows it has",
-            )
+            raise self._lost(partition)
         return 0
+
+    def _refuse_lost(self) -> None:
+        """Raise RecordLost rather than commit a record that lacks a counted partition.
+
+        It would count fewer then, and the partition would begin again at row 0.
+        """
+        for partition in range(self.count):
+            if partition not in self.ends:
+                raise self._lost(partition)
+
+    def _lost(self, partition: int) -> RecordLost:
+        return RecordLost(
+            f"{self.path} has no record of partition {partition}, but counts {self.count}",
+            hint="Do not run this pipeline; `headrace prove` shows which rows it has",
+        )
 
     def refuse_vanished(self, partitions: Collection[int]) -> None:
         """Raise TableAhead unless `partitions`, those of the log, include all recorded ones."""
@@ -234,6 +249,7 @@ class Record:
 
     def widen(self, columns: pa.Schema) -> bool:
         """Add columns. False: another writer was faster."""
+        self._refuse_lost()
         fields = Schema.from_arrow(columns).fields
         said = self._said(self._numbers(self.firsts, self.ends))
         return self._attempt(
@@ -242,6 +258,7 @@ class Record:
 
     def touch(self) -> bool:
         """Take the next number, without a change. False: another writer was faster."""
+        self._refuse_lost()
         return self._commit([], [], self._numbers(self.firsts, self.ends), is_change=False)
 
     def restart(
@@ -323,7 +340,7 @@ class Record:
             self.table.update_incremental()
             self._sync(before)
         except (OSError, DeltaError) as error:
-            raise storage_failed(self.path, error) from error
+            raise _failed(self.location, error) from _cause(self.location, error)
         return True
 
     def _landed(self, before: int, error: OSError | DeltaError) -> bool:
@@ -342,12 +359,13 @@ class Record:
             newest = table_at(self.location).transaction_version(self.source.of("commit"))
             return newest == self.id
         if isinstance(error, CommitFailedError):
+            said = f": {reason_of(error)}" if self.location.is_path else ""
             raise CommitRefused(
-                f"the table at {self.path} rejects the commit: {reason_of(error)}",
+                f"the table at {self.path} rejects the commit{said}",
                 hint="Remove from the table what deltalake cannot write, or write the rows to "
                 "a new table",
-            ) from error
-        raise storage_failed(self.path, error) from error
+            ) from _cause(self.location, error)
+        raise _failed(self.location, error) from _cause(self.location, error)
 
     def _newest(self, before: int, error: Exception) -> int:
         """Return the newest version of the table after a commit that raised."""
@@ -359,7 +377,7 @@ class Record:
                 now += 1
             return now
         except (OSError, DeltaError) as flaw:
-            raise storage_failed(self.path, flaw) from error
+            raise _failed(self.location, flaw) from _cause(self.location, flaw)
 
     def settle(self) -> None:
         """Sync the newest entries, also those of drivers that may have died before syncing.
@@ -374,8 +392,7 @@ class Record:
 
         False: the number was taken meanwhile, so that files of this commit are leftovers.
         """
-        for one in files:
-            there = self.store.head(one.path)
+        for one, there in zip(files, self._heads(files), strict=True):
             if there is None or there.size != one.size:
                 newest = table_at(self.location).transaction_version(self.source.own)
                 if newest != self.number:
@@ -387,6 +404,14 @@ class Record:
                     "Find out what removes files there",
                 )
         return True
+
+    def _heads(self, files: Sequence[DataFile]) -> Iterator[StoredFile | None]:
+        """Look at files, many at a time in a bucket: meanwhile others may commit."""
+        if self.location.is_path:
+            yield from (self.store.head(one.path) for one in files)
+            return
+        with ThreadPoolExecutor(_HEADS_AT_ONCE) as pool:
+            yield from pool.map(lambda one: self.store.head(one.path), files)
 
     def _sync(self, before: int) -> None:
         """Make the new entries of the table's log durable."""
@@ -407,6 +432,22 @@ def at(where: Where) -> Location:
     return location_of(where) if isinstance(where, str) else where
 
 
+def _failed(
+    location: Location, error: OSError | DeltaError, stage: str = "a commit"
+) -> HeadraceError:
+    """Return the error for one of deltalake."""
+    if location.is_path:
+        return storage_failed(location.url, error, stage)
+    from headrace.spark.stores.object_errors import FailedCall, failure_of
+
+    return failure_of(error, FailedCall(location, "", stage, has_keys=True))
+
+
+def _cause(location: Location, error: Exception) -> Exception | None:
+    """Return what a traceback may show: an answer of a store may quote credentials."""
+    return error if location.is_path else None
+
+
 def table_at(where: Where, version: int | None = None) -> DeltaTable:
     """Open a table. Raises BadRequest if there is none, CorruptFile if its log is damaged."""
     location = at(where)
@@ -417,7 +458,7 @@ def table_at(where: Where, version: int | None = None) -> DeltaTable:
     except TableNotFoundError:
         raise BadRequest(f"there is no Delta table at {location.url}") from None
     except OSError as error:
-        raise storage_failed(location.url, error, "opening the table") from error
+        raise _failed(location, error, _OPENING) from _cause(location, error)
     except DeltaError as error:
         store = store_of(location)
         refuse_unloaded(store)
@@ -562,7 +603,7 @@ def create(where: Where, source: LogSource, schema: pa.Schema) -> Record:
         except (OSError, DeltaError) as error:
             # Another driver was faster, or the answer was lost.
             if not isinstance(error, CommitFailedError) or not is_made(location):
-                raise storage_failed(location.url, error) from error
+                raise _failed(location, error) from _cause(location, error)
         made = look(location, source)
         made.settle()
         return made
@@ -572,6 +613,4 @@ def create(where: Where, source: LogSource, schema: pa.Schema) -> Record:
 def pipelines_of(where: Where) -> list[str]:
     """Return the names of the pipelines that a table records."""
     settings = table_at(where).metadata().configuration
-    return sorted(
-        key.removeprefix("headrace.") for key in settings if key.startswith("headrace.")
-    )
+    return sorted(key.removeprefix(_MARK) for key in settings if key.startswith(_MARK))

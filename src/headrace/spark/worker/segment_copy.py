@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from headrace.errors import CorruptSegment
 from headrace.model.schema import (
-    SEGMENT_FORMAT_FIRST,
+    SEGMENT_FORMAT,
     SEGMENT_FORMAT_KEY,
     leaves_without_nan,
 )
@@ -30,7 +30,7 @@ from headrace.spark.worker.read import LogAddress
 from headrace.spark.worker.statistics import footer_statistics
 from headrace.spark.worker.sums import file_digest, has_file_digest
 
-TIMESTAMP: Final = "_hr_timestamp"  # in each segment; a table may do without it
+SURPLUS: Final = "_hr_timestamp"  # in each segment, and in no table of ours
 _SPOOLED: Final = 64 * 1024 * 1024  # bytes of a fetched segment that stay in memory
 _CHUNK: Final = 4 * 1024 * 1024
 # What a copy inside the kernel fails with where it is not possible, before the first byte.
@@ -88,14 +88,14 @@ def _statistics(footer: pq.FileMetaData, columns: pa.Schema) -> str | None:
     """Return the statistics of a segment; None if a table with these columns cannot take it."""
     metadata = footer.metadata or {}
     text = metadata.get(SEGMENT_FORMAT_KEY.encode(), b"")
-    if not text.isdigit() or int(text) == SEGMENT_FORMAT_FIRST:
+    if text != b"%d" % SEGMENT_FORMAT:
         return None
     found = footer.schema.to_arrow_schema()
     known = {field.name: field for field in columns}
     for field in found:
         wanted = known.pop(field.name, None)
         if wanted is None:
-            if field.name != TIMESTAMP:
+            if field.name != SURPLUS:
                 return None
         elif not _are_alike(field.type, wanted.type) or field.nullable > wanted.nullable:
             return None
