@@ -83,6 +83,7 @@ def test_sealed_segments_are_copied_into_the_bucket(spark, tmp_path, topic, defi
     *_, proof = prove(topic, a_look(definition, topic))
     assert proof.holds
     assert (proof.grade, proof.compared) == (Grade.IDENTITY, 230)
+    assert proof.by_digest == 200
 
 
 def test_log_and_table_are_proven_equal_and_a_lost_row_is_found(spark, topic, defined):

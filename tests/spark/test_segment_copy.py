@@ -78,6 +78,7 @@ def test_the_files_of_the_table_are_the_segments_byte_for_byte(spark, tmp_path, 
     )
     code, proof = prove(tmp_path)
     assert (code, proof["grade"], proof["compared"]) == (0, "identity", 330)
+    assert proof["compared_by_digest"] == 330
 
 
 def test_every_reader_finds_in_them_what_the_log_has(spark, tmp_path, sealed):

@@ -97,6 +97,7 @@ class ProofAnswer(JsonShape, frozen=True, kw_only=True):
     in_log: int
     in_table: int  # rows that were judged: with --own-only, only the pipeline's own
     compared: int
+    compared_by_digest: int  # of these: in files that are segments of the log, byte for byte
     not_compared: int
     skipped: int  # rows that `pipeline reset` skipped
     behind: int  # rows of the log past those that the table records: not loaded yet
@@ -104,6 +105,7 @@ class ProofAnswer(JsonShape, frozen=True, kw_only=True):
     columns: list[str]
     columns_not_compared: list[str]  # their types differ in the table: nothing is claimed
     columns_absent: list[str]  # in the topic, but not in the table
+    columns_extra: list[str]  # in the table, but not in the topic: there is nothing to compare
     missing: int
     duplicated: int
     changed: int
@@ -298,6 +300,7 @@ def _answer(
         in_log=proof.in_log,
         in_table=proof.in_table,
         compared=proof.compared,
+        compared_by_digest=proof.by_digest,
         not_compared=proof.not_compared,
         skipped=proof.skipped,
         behind=proof.behind,
@@ -305,6 +308,7 @@ def _answer(
         columns=list(proof.columns),
         columns_not_compared=list(proof.unlike),
         columns_absent=list(proof.absent),
+        columns_extra=list(proof.extra),
         **{str(kind): count for kind, count in proof.counts.items()},
         lost=missed.lost,
         waiting=missed.waiting,
@@ -341,6 +345,8 @@ def _tell(answer: ProofAnswer, query: str, *, as_json: bool) -> None:
         say(f"not provable: {_why(answer, query)}")
         return
     _tell_rows(answer)
+    if answer.compared_by_digest:
+        typer.echo(f"  compared by the digests of files: {answer.compared_by_digest:,} rows")
     _tell_left_out(answer)
     if answer.not_compared:
         say(f"{answer.not_compared:,} rows were trimmed from the log: not compared")
@@ -387,3 +393,6 @@ def _tell_left_out(answer: ProofAnswer) -> None:
     if answer.columns_absent:
         names = ", ".join(answer.columns_absent)
         say(f"columns of the topic that the table lacks: {names}")
+    if answer.columns_extra:
+        names = ", ".join(answer.columns_extra)
+        say(f"columns of the table that the topic lacks, not compared: {names}")

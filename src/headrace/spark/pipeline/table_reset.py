@@ -20,7 +20,7 @@ import pyarrow.dataset as ds
 
 import headrace
 from headrace.errors import BadRequest
-from headrace.spark.prove.prove import OFFSET, PARTITION
+from headrace.spark.prove.table_parts import OFFSET, PARTITION
 from headrace.spark.tables.data_files import live_files, rows_of
 from headrace.spark.tables.restore_check import refuse_restored, restore_of
 from headrace.spark.tables.table_features import refuse_removal, refuse_unkept

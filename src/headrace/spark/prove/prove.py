@@ -8,42 +8,43 @@ then, which is not an error. Rows that the table records beyond the end of the l
 the log was restored from an old backup, or it is a different log. A column that both have with
 different types is not compared: it is named, and nothing is claimed.
 
+A data file that is a segment of the log, byte for byte, is proven by its digest; the rows of
+all others are decoded. Either way each offset counts.
+
     identity       log and table have the same columns: whole rows are compared
     lineage        columns are computed or dropped: positions and shared columns are compared
     recompute      the transform is run again (`recompute.py`)
     not provable   the table has no positions: nothing is claimed
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import compress, pairwise
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
 
 import headrace
-from headrace.errors import CorruptFile
-from headrace.spark.stores.location import Location
-from headrace.spark.tables.data_files import (
-    damaged_file,
-    live_files,
-    refuse_missing,
-    rows_of,
+from headrace.spark.prove.copied_files import CopiedFile, SegmentFiles, segment_files
+from headrace.spark.prove.table_parts import (
+    OFFSET,
+    PARTITION,
+    Ranges,
+    TableParts,
+    Window,
+    inside,
+    table_parts,
 )
 from headrace.spark.tables.table_record import Record
 
-PARTITION: Final = "_hr_partition"
-OFFSET: Final = "_hr_offset"
-WINDOW: Final = 200_000  # rows compared at a time
 NOWHERE: Final = -1  # partition and offset of a row without a position
-_FILE: Final = "__filename"  # pyarrow's column for the file of a row
 SHOWN_MAX: Final = 20  # findings of a kind that are listed one by one
-
-Ranges = Sequence[tuple[int, int]]  # start and end of each, in order
+_FILE: Final = "__filename"  # pyarrow's column for the file of a row
+_NOT_RECORDED: Final = "positions that were never recorded"
 
 
 class Grade(StrEnum):
@@ -84,6 +85,7 @@ class Proof:
     in_log: int = 0  # rows of the recorded ranges that the log has
     in_table: int = 0  # rows of the table that were checked
     compared: int = 0
+    by_digest: int = 0  # of these: in files with the bytes that the log sealed
     not_compared: int = 0  # rows that the log has trimmed
     skipped: int = 0  # rows that resets left out
     behind: int = 0  # rows of the log after the recorded ends
@@ -91,6 +93,7 @@ class Proof:
     columns: tuple[str, ...] = ()  # the compared columns
     unlike: tuple[str, ...] = ()  # columns of different types in both: not compared
     absent: tuple[str, ...] = ()  # columns of the topic that the table does not have
+    extra: tuple[str, ...] = ()  # columns of the table that the topic does not have
     own_only: bool = False  # rows of other writers are counted, but allowed
     findings: list[ProofMismatch] = field(default_factory=list)
     counts: dict[MismatchKind, int] = field(
@@ -120,6 +123,19 @@ class Proof:
         for start, end in _stretches(sorted(set(offsets))):
             self.name(ProofMismatch(kind, partition, start, end, note))
 
+    def add_rows(
+        self,
+        kind: MismatchKind,
+        partition: int,
+        start: int,
+        end: int,
+        count: int,
+        note: str = "",
+    ) -> None:
+        """Record what is wrong with `count` rows as one finding."""
+        self.counts[kind] += count
+        self.name(ProofMismatch(kind, partition, start, end, note))
+
     def name(self, finding: ProofMismatch) -> None:
         """List a finding unless there are already many of its kind."""
         if sum(each.kind == finding.kind for each in self.findings) < SHOWN_MAX:
@@ -128,15 +144,26 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """The recorded ranges of each partition that the log has, and those beyond its end."""
+    """The recorded ranges of each partition, divided by what the log has of them."""
 
+    trimmed: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
     retained: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    ahead: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    ahead: dict[int, list[tuple[int, int]]] = field(default_factory=dict)  # beyond its end
 
     @property
     def row_count(self) -> int:
-        """Rows of the recorded ranges that the log has."""
+        """Rows that the log has."""
         return sum(map(_length, self.retained.values()))
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    """A part of a recorded range that copied files have throughout, or not at all."""
+
+    partition: int
+    start: int
+    end: int
+    is_copied: bool
 
 
 def prove(
@@ -146,31 +173,42 @@ def prove(
 
     With `own_only` only the pipeline's rows are checked: other writers may add rows.
     """
-    table = record.table
-    rows = _TableRows.of(record)
-    version = table.version()
-    has_places = {PARTITION, OFFSET} <= set(rows.schema.names)
+    version = record.table.version()
+    table = table_parts(record)
+    has_places = {PARTITION, OFFSET} <= set(record.columns.names)
     proof = Proof(Grade.NOT_PROVABLE, version)
     if has_places:
-        proof = _begun(topic.schema, rows.schema, version)
+        proof = _begun(topic.schema, record.columns, version)
     proof.own_only = own_only
     bounds = {each.partition: each for each in topic.bounds()}
     reach = measure(proof, record, bounds)
     if not has_places:
-        proof.in_log = reach.row_count
-        proof.in_table = rows.count()
+        proof.in_log, proof.in_table = reach.row_count, table.row_count
         yield proof
         return
-    for number, ranges in reach.retained.items():
-        for first, end in ranges:
-            for start in range(first, end, WINDOW):
-                _compare(proof, topic, rows, number, start, min(start + WINDOW, end))
-                yield proof
+    segments = segment_files(topic, table)
+    copied = [one.file for one in segments.copied]
+    rows = table.without([*copied, *segments.foreign])
+    windows = list(_windows(rows, _count_copied(proof, reach.retained, segments.copied)))
+    yield proof
+    seen = 0  # of `rows`: each must be found once, whatever footers say
+    for window, log, found in _read(topic, rows, proof.columns, windows):
+        seen += found.num_rows
+        if log is None:
+            offsets = found.column(OFFSET).to_pylist()
+            proof.add(MismatchKind.TWICE, window.partition, offsets)
+        else:
+            _compare(proof, window, log, found)
+        yield proof
     recorded = {number: record.ranges(number) for number in record.ends}
-    of_others = _look_for_foreign(proof, rows, recorded)
-    for number, ranges in reach.ahead.items():
-        proof.counts[MismatchKind.FOREIGN] += rows.count(_inside(number, ranges))
-    proof.in_table = rows.count() - of_others * own_only
+    of_others = _find_foreign(proof, rows, recorded)
+    for number in record.ends:
+        ahead = rows.count(number, reach.ahead.get(number, ()))
+        proof.counts[MismatchKind.FOREIGN] += ahead
+        seen += ahead + rows.count(number, reach.trimmed.get(number, ()))
+    rows.refuse_unseen(seen + of_others)
+    of_others += _count_foreign_segments(proof, segments, recorded)
+    proof.in_table = table.row_count - of_others * own_only
     yield proof
 
 
@@ -184,7 +222,8 @@ def measure(proof: Proof, record: Record, bounds: "Mapping[int, headrace.Bounds]
         proof.skipped += record.skipped(number)
         known, recorded = bounds.get(number), record.ranges(number)
         first, log_end = (known.first, known.end) if known is not None else (0, 0)
-        proof.not_compared += _length(_before(first, recorded))
+        reach.trimmed[number] = _before(first, recorded)
+        proof.not_compared += _length(reach.trimmed[number])
         reach.retained[number] = _before(log_end, _from(first, recorded))
         if ahead := _from(log_end, recorded):
             reach.ahead[number] = ahead
@@ -222,6 +261,7 @@ def _begun(ours: pa.Schema, theirs: pa.Schema, version: int) -> Proof:
     proof.columns = tuple(alike)
     proof.unlike = tuple(name for name in both if name not in alike)
     proof.absent = tuple(name for name in ours.names if name not in own)
+    proof.extra = tuple(name for name in own if name not in ours.names)
     return proof
 
 
@@ -239,64 +279,95 @@ def _is_alike(one: pa.DataType, other: pa.DataType) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _TableRows:
-    location: Location
-    names: Sequence[str]
-    data: ds.Dataset
-    schema: pa.Schema
-
-    @classmethod
-    def of(cls, record: Record) -> "_TableRows":
-        """Raises CorruptFile if a file that the table lists is missing."""
-        found = live_files(record.table)
-        refuse_missing(record.location, found)
-        names = [one.name for one in found]
-        data = rows_of(record.location, record.table, names)
-        return cls(record.location, names, data, record.columns)
-
-    def between(self, partition: int, start: int, end: int, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of a range of offsets, sorted, from all files."""
-        here = pc.field(PARTITION) == partition
-        here &= (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
-        return self.where(here, [*columns, OFFSET]).sort_by(OFFSET).combine_chunks()
-
-    def where(self, condition: pc.Expression, columns: Sequence[str]) -> pa.Table:
-        """Return the matching rows. Raises CorruptFile with the path of a damaged file."""
-        try:
-            return self.data.to_table(columns=list(columns), filter=condition)
-        except (OSError, pa.ArrowException) as error:
-            raise self._damage(error) from error
-
-    def count(self, condition: pc.Expression | None = None) -> int:
-        """Count the matching rows. Raises CorruptFile with the path of a damaged file."""
-        try:
-            return int(self.data.count_rows(filter=condition))
-        except (OSError, pa.ArrowException) as error:
-            raise self._damage(error) from error
-
-    def _damage(self, error: Exception) -> CorruptFile:
-        text = f"the table cannot be read: {error}"
-        unknown = CorruptFile(text, path=self.location.url)
-        return damaged_file(self.location, self.names) or unknown
+def _count_copied(
+    proof: Proof, retained: Mapping[int, Ranges], copied: Sequence[CopiedFile]
+) -> list[_Stretch]:
+    """Count the rows that copied files have, and return all stretches of the ranges."""
+    found = []
+    files: dict[int, list[tuple[int, int]]] = {}
+    for one in copied:
+        files.setdefault(one.partition, []).append((one.start, one.end))
+    for number, ranges in retained.items():
+        for first, end in ranges:
+            for start, stop, count in _covered(files.get(number, ()), first, end):
+                found.append(_Stretch(number, start, stop, is_copied=count > 0))
+                if not count:
+                    continue
+                length = stop - start
+                proof.in_log += length
+                proof.compared += length
+                proof.by_digest += length
+                if count > 1:
+                    more = (count - 1) * length
+                    proof.add_rows(MismatchKind.TWICE, number, start, stop, more)
+    return found
 
 
-def _compare(
-    proof: Proof, topic: "headrace.Topic", rows: _TableRows, number: int, start: int, end: int
-) -> None:
-    columns = proof.columns
-    log = topic.read(
-        partition=number,
-        start={number: start},
-        end={number: end},
-        columns=["_offset", *columns],
-    ).to_table()
+def _covered(files: Ranges, first: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Yield the stretches of a range: their start, their end, and how many files have them."""
+    changes = Counter[int]()
+    for start, stop in files:
+        if start < end and first < stop:
+            changes[max(start, first)] += 1
+            changes[min(stop, end)] -= 1
+    place, count = first, 0
+    for edge, change in sorted(changes.items()):
+        if change and place < edge:
+            yield place, edge, count
+            place = edge
+        count += change
+    if place < end:
+        yield place, end, count
+
+
+def _windows(
+    rows: TableParts, stretches: Sequence[_Stretch]
+) -> Iterator[tuple[Window, _Stretch]]:
+    for each in stretches:
+        for window in rows.windows(each.partition, each.start, each.end):
+            if window.parts or not each.is_copied:
+                yield window, each
+
+
+def _read(
+    topic: "headrace.Topic",
+    rows: TableParts,
+    columns: Sequence[str],
+    windows: Sequence[tuple[Window, _Stretch]],
+) -> Iterator[tuple[Window, pa.Table | None, pa.Table]]:
+    """Yield windows with their rows in the log and in the table, the next one read meanwhile.
+
+    None: the log's rows are not needed, since copied files have them.
+    """
+
+    def read(window: Window, stretch: _Stretch) -> tuple[Window, pa.Table | None, pa.Table]:
+        if stretch.is_copied:
+            return window, None, rows.rows(window, [])
+        log = topic.read(
+            partition=window.partition,
+            start={window.partition: window.start},
+            end={window.partition: window.end},
+            columns=["_offset", *columns],
+        )
+        return window, log.to_table(), rows.rows(window, columns)
+
+    with ThreadPoolExecutor(1) as pool:
+        waiting: Future[tuple[Window, pa.Table | None, pa.Table]] | None = None
+        for each in windows:
+            before, waiting = waiting, pool.submit(read, *each)
+            if before is not None:
+                yield before.result()
+        if waiting is not None:
+            yield waiting.result()
+
+
+def _compare(proof: Proof, window: Window, log: pa.Table, found: pa.Table) -> None:
+    number, start, end = window.partition, window.start, window.end
     proof.in_log += log.num_rows
-    found = rows.between(number, start, end, columns)
     proof.compared += end - start
     if not found.column(OFFSET).combine_chunks().equals(pa.arange(start, end)):
         found, log = _alike(proof, number, found, log)
-    for name in columns:
+    for name in proof.columns:
         proof.add(MismatchKind.CHANGED, number, _unlike(found, log, name), f"column {name}")
 
 
@@ -304,23 +375,37 @@ def _alike(
     proof: Proof, number: int, found: pa.Table, log: pa.Table
 ) -> tuple[pa.Table, pa.Table]:
     """Record missing and duplicated rows; return one row per offset that both have."""
-    offsets, wanted = found.column(OFFSET).to_pylist(), log.column("_offset").to_pylist()
-    there = set(offsets)
-    proof.add(MismatchKind.MISSING, number, [each for each in wanted if each not in there])
-    repeats = [one == other for one, other in pairwise([None, *offsets])]
-    proof.add(MismatchKind.TWICE, number, list(compress(offsets, repeats)))
-    firsts = [place for place, is_repeat in enumerate(repeats) if not is_repeat]
-    known = [place for place, each in enumerate(wanted) if each in there]
-    return found.take(firsts), log.take(known)
+    offsets, wanted = (
+        each.combine_chunks() for each in (found.column(OFFSET), log.column("_offset"))
+    )
+    there = pc.is_in(wanted, value_set=offsets)
+    missing = wanted.filter(pc.invert(there)).to_pylist()
+    proof.add(MismatchKind.MISSING, number, missing)
+    first = pa.array([True] * min(1, len(offsets)), pa.bool_())
+    is_first = pa.concat_arrays([first, pc.not_equal(offsets[1:], offsets[:-1])])
+    repeats = offsets.filter(pc.invert(is_first)).to_pylist()
+    proof.add(MismatchKind.TWICE, number, repeats)
+    return found.filter(is_first), log.filter(there)
 
 
 def _unlike(found: pa.Table, log: pa.Table, name: str) -> list[int]:
-    ours, theirs = log.column(name).combine_chunks(), found.column(name).combine_chunks()
+    ours, theirs, offsets = log.column(name), found.column(name), found.column(OFFSET)
     if ours.equals(theirs):
         return []
-    offsets = found.column(OFFSET).to_pylist()
-    pairs = zip(offsets, ours.to_pylist(), theirs.to_pylist(), strict=True)
+    if not pa.types.is_nested(ours.type):
+        return list(offsets.filter(pc.invert(_equal(ours, theirs))).to_pylist())
+    pairs = zip(offsets.to_pylist(), ours.to_pylist(), theirs.to_pylist(), strict=True)
     return [place for place, one, other in pairs if not _is_same(one, other)]
+
+
+def _equal(ours: pa.ChunkedArray, theirs: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return which values are equal, with null equal to null and NaN to NaN."""
+    same = pc.fill_null(pc.equal(ours, theirs), False)
+    same = pc.or_(same, pc.and_(pc.is_null(ours), pc.is_null(theirs)))
+    if pa.types.is_floating(ours.type):
+        both_nan = pc.and_(pc.is_nan(ours), pc.is_nan(theirs))
+        same = pc.or_(same, pc.fill_null(both_nan, False))
+    return same
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -332,34 +417,57 @@ def _is_same(one: object, other: object) -> bool:
     return one == other or (one != one and other != other)  # only NaN is not itself
 
 
-def _inside(partition: int, ranges: Ranges) -> pc.Expression:
-    """Return a filter for rows whose position is in one of the ranges."""
-    found = pc.scalar(False)
-    for start, end in ranges:
-        found |= (pc.field(OFFSET) >= start) & (pc.field(OFFSET) < end)
-    return (pc.field(PARTITION) == partition) & found
-
-
-def _look_for_foreign(proof: Proof, rows: _TableRows, recorded: Mapping[int, Ranges]) -> int:
+def _find_foreign(proof: Proof, rows: TableParts, recorded: Mapping[int, Ranges]) -> int:
     """Find rows with a position outside the recorded ranges or none; return how many."""
     ours = pc.scalar(False)
     for number, ranges in recorded.items():
-        ours |= _inside(number, ranges)
+        ours |= inside(number, ranges)
     nowhere = pc.field(PARTITION).is_null() | pc.field(OFFSET).is_null()
-    found = rows.where(~ours | nowhere, [PARTITION, OFFSET, _FILE]).to_pylist()
-    lost = [row[_FILE] for row in found if None in (row[PARTITION], row[OFFSET])]
-    for path in sorted(set(lost)):
-        note = f"{lost.count(path):,} without a position in the log, in {Path(path).name}"
-        proof.add(MismatchKind.FOREIGN, NOWHERE, [NOWHERE] * lost.count(path), note)
-    elsewhere: dict[int, list[int]] = {}
-    for row in found:
-        if None not in (row[PARTITION], row[OFFSET]):
-            elsewhere.setdefault(row[PARTITION], []).append(row[OFFSET])
-    for partition, offsets in sorted(elsewhere.items()):
-        proof.add(
-            MismatchKind.FOREIGN, partition, offsets, "positions that were never recorded"
+    parts = [part for part in rows.parts if not part.is_inside(recorded)]
+    found = rows.where(~ours | nowhere, [PARTITION, OFFSET, _FILE], parts)
+    for path, count in _counts(found.filter(nowhere).column(_FILE)):
+        note = f"{count:,} without a position in the log, in {Path(path).name}"
+        proof.add_rows(MismatchKind.FOREIGN, NOWHERE, NOWHERE, NOWHERE + 1, count, note)
+    elsewhere = found.filter(~nowhere)
+    for partition, _ in _counts(elsewhere.column(PARTITION)):
+        here = elsewhere.filter(pc.field(PARTITION) == partition)
+        offsets = here.column(OFFSET).to_pylist()
+        proof.add(MismatchKind.FOREIGN, partition, offsets, _NOT_RECORDED)
+    return int(found.num_rows)
+
+
+def _counts(values: pa.ChunkedArray) -> list[tuple[Any, int]]:
+    """Return each value and how often it is there, in order."""
+    found = pc.value_counts(values).to_pylist()
+    return sorted((each["values"], each["counts"]) for each in found)
+
+
+def _count_foreign_segments(
+    proof: Proof, segments: SegmentFiles, recorded: Mapping[int, Ranges]
+) -> int:
+    """Count the rows of segments that the record does not have; return how many."""
+    total = 0
+    for file in segments.foreign:
+        note = f"{file.row_count:,} of another log, topic or life, in {Path(file.path).name}"
+        proof.add_rows(
+            MismatchKind.FOREIGN, NOWHERE, NOWHERE, NOWHERE + 1, file.row_count, note
         )
-    return len(found)
+        total += file.row_count
+    for one in segments.copied:
+        for start, end in _outside(one.start, one.end, recorded.get(one.partition, ())):
+            proof.add_rows(
+                MismatchKind.FOREIGN, one.partition, start, end, end - start, _NOT_RECORDED
+            )
+            total += end - start
+    return total
+
+
+def _outside(start: int, end: int, ranges: Ranges) -> Iterator[tuple[int, int]]:
+    """Yield what of a range is not in others, which are in order."""
+    for low, high in (*ranges, (end, end)):
+        if start < min(low, end):
+            yield start, min(low, end)
+        start = max(start, high)
 
 
 def _stretches(offsets: Sequence[int]) -> Iterator[tuple[int, int]]:

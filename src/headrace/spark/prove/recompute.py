@@ -24,9 +24,9 @@ from headrace.spark.prove.prove import (
     Grade,
     MismatchKind,
     Proof,
-    Ranges,
     measure,
 )
+from headrace.spark.prove.table_parts import Ranges
 from headrace.spark.source.delta_scan import scan
 from headrace.spark.tables.data_files import damaged_file, live_files, refuse_missing
 from headrace.spark.tables.table_record import Record

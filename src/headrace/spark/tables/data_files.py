@@ -75,8 +75,7 @@ def _place(row: dict[str, Any]) -> FilePlace | None:
 
 def copied_life(location: Location, file: LiveFile) -> str:
     """Return the life of the topic whose rows a file has as they are; empty: it has not."""
-    where = _file_system(location)
-    path = full_path(location, file.name) if location.is_path else file.name
+    path, where = _file_path(location, file.name), file_system(location)
     try:
         found = pq.read_metadata(path, filesystem=where).metadata or {}
     except (OSError, pa.ArrowException):
@@ -117,18 +116,35 @@ def refuse_missing(location: Location, files: Sequence[LiveFile]) -> None:
 def rows_of(location: Location, table: DeltaTable, names: Sequence[str]) -> ds.Dataset:
     """Return the rows of files as those of the table. Page checksums are verified."""
     schema = pa.schema(table.schema().to_arrow())
+    return as_dataset(schema, fragments_of(location, names))
+
+
+def fragments_of(location: Location, names: Sequence[str]) -> list[ds.ParquetFileFragment]:
+    """Return files that are to be read with their page checksums. None is opened yet."""
+    where, how = file_system(location), _format()
+    return [how.make_fragment(_file_path(location, name), where) for name in names]
+
+
+def as_dataset(schema: pa.Schema, files: Sequence[ds.ParquetFileFragment]) -> ds.Dataset:
+    """Return the rows of files, or of parts of them, with the columns of a table."""
+    return ds.FileSystemDataset(files, schema, _format())
+
+
+def _format() -> ds.ParquetFileFormat:
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
-    how = ds.ParquetFileFormat(default_fragment_scan_options=checked)
-    where = _file_system(location)
-    paths = [full_path(location, name) if location.is_path else name for name in names]
-    return ds.dataset(paths, schema=schema, format=how, filesystem=where)
+    return ds.ParquetFileFormat(default_fragment_scan_options=checked)
+
+
+def _file_path(location: Location, name: str) -> str:
+    """Return the path of a file that a table lists, for the table's file system."""
+    return full_path(location, name) if location.is_path else name
 
 
 def damaged_file(location: Location, names: Sequence[str]) -> CorruptFile | None:
     """Return the error of the first damaged file, if any."""
-    where = _file_system(location)
+    where = file_system(location)
     for name in names:
-        path = full_path(location, name) if location.is_path else name
+        path = _file_path(location, name)
         try:
             pq.read_table(path, filesystem=where, page_checksum_verification=True)
         except (OSError, pa.ArrowException) as error:
@@ -140,7 +156,8 @@ def damaged_file(location: Location, names: Sequence[str]) -> CorruptFile | None
     return None
 
 
-def _file_system(location: Location) -> FileSystem:
+def file_system(location: Location) -> FileSystem:
+    """Return how Arrow reads the files of a table."""
     if location.is_path:
         return LocalFileSystem()
     return PyFileSystem(DeltaStorageHandler(location.url, storage_options(location)))

@@ -10,6 +10,9 @@ by the node and sealed as usual; Parquet writes them with snappy and syncs nothi
 
 A pipeline loads a topic into a new Delta table, which it syncs. `write_deltalake` writes the
 same rows, with the same columns, from memory, and syncs nothing.
+
+A proof compares a topic with the table that a pipeline filled from it: with the segments that
+it copied, and with the same rows that it wrote through SQL.
 """
 
 import secrets
@@ -47,6 +50,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
     from pyspark.sql.streaming.readwriter import DataStreamReader
 
+    from headrace import Topic
+
 _COUNT: Final = 1024  # MiB
 _TABLE_COUNT: Final = 512  # MiB: `write_deltalake` has them in memory
 _ALL: Final = "select * from source"
@@ -76,6 +81,7 @@ def cases(directory: Path, scale: float) -> list[Case]:
         _table(directory, "a table of unsealed rows", table_size, UNSEALED),
         _table(directory, "the same through SQL", table_size, UNSEALED, _ALL),
         _table(directory, "a table of sealed rows", table_size, SEALED),
+        _proof(directory, table_size),
         Case(
             name="one column of history",
             unit="MiB/s",
@@ -127,6 +133,16 @@ def _table(
         ours=lambda: shared.loading(size, settings, sql),
         reference="write_deltalake from memory",
         limit=shared.writing_a_table,
+    )
+
+
+def _proof(directory: Path, size: int) -> Case:
+    return Case(
+        name="a proof of copied segments",
+        unit="M rows/s",
+        ours=lambda: _Shared(directory).proving(size, ""),
+        reference="a proof of the same rows, decoded",
+        limit=lambda: _Shared(directory).proving(size, _ALL),
     )
 
 
@@ -297,6 +313,20 @@ class _Shared:
         shutil.rmtree(path)
 
     @contextmanager
+    def proving(self, size: int, sql: str) -> Iterator[Round]:
+        from headrace.spark.pipeline.definition import define
+        from headrace.spark.pipeline.pipeline import opened
+
+        with self._place() as node, a_log(node, RECORDS_OF_1_KIB, size, *SEALED) as address:
+            _wait_until_sealed(address)
+            given = {"name": "bench", "topic": TOPIC, "address": address, "table": "table"}
+            given |= {"sql": sql} if sql else {"tail": "sealed"}
+            with opened(_spark(), define(given, self._path)) as pipeline:
+                list(pipeline.run(once=True))
+            with connect(address) as log:
+                yield lambda: _proven(log.topic(TOPIC), str(self._path / "table"), sql)
+
+    @contextmanager
     def appending(self, size: int) -> Iterator[Round]:
         spark, self._size = _spark(), size
         with self._place() as node, a_server(node) as address:
@@ -328,6 +358,23 @@ class _Shared:
             return rate(self._size / MIB, lambda: files.parquet(self._files))
 
         yield one_round
+
+
+def _proven(topic: "Topic", table: str, sql: str) -> float:
+    """Prove a table; millions of rows a second. Unavailable: not as the case says."""
+    from headrace.spark.prove.prove import prove
+    from headrace.spark.tables.table_record import LogSource, look
+
+    started = time.perf_counter()
+    *_, proof = prove(topic, look(table, LogSource.reading("bench", topic)))
+    took = time.perf_counter() - started
+    by_digest = 0 if sql else proof.compared
+    if not proof.holds or proof.by_digest != by_digest:
+        raise Unavailable(
+            f"{proof.by_digest:,} of {proof.compared:,} rows were proven by digests, "
+            f"expected {by_digest:,}"
+        )
+    return proof.compared / took / 1e6
 
 
 def _spark() -> "SparkSession":
