@@ -2,13 +2,14 @@
 
 import math
 import re
+import time
 from collections import Counter
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from tests.spark.conftest import SCHEMA, rows
-from tests.spark.sealing import seal_all
+from tests.spark.sealing import checkpoint, seal_all
 from tests.spark.test_copy import TYPES, a_row
 from tests.spark.test_pipeline import a_definition, ids, run, table_of
 from tests.spark.test_prove import prove
@@ -18,9 +19,11 @@ import headrace
 from headrace.client.connect.embedded_nodes import home_of
 from headrace.errors import BadConfig
 from headrace.spark.friendly_errors import RoundFailed
-from headrace.spark.pipeline import batch_scan
+from headrace.spark.pipeline import batch_scan, sealed_rows
+from headrace.spark.pipeline import pipeline as pipelines
 from headrace.spark.pipeline.batch_scan import BatchScans
-from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, opened
+from headrace.spark.pipeline.pipeline import OFFSET, PARTITION, TableBehind, opened
+from headrace.wire.lease_messages import LeaseReleased, ReleaseLease
 
 ALL = "select * from source"
 
@@ -119,13 +122,15 @@ def test_only_the_tail_comes_through_the_source(spark, tmp_path, topic):
     topic.append(rows(0, 100), partition=0)
     seal_all(tmp_path / "data")
     topic.append(rows(100, 110), partition=0)
-    with opened(spark, a_definition(tmp_path, sql=ALL)) as pipeline:
-        with topic.lease_files() as lease:
-            frame, batch = pipeline._rows({0: 0, 1: 0}, {0: 110, 1: 0}, lease)
-            assert sorted(row.id for row in batch.rows.collect()) == list(range(100))
-            assert sorted(row.id for row in frame.collect()) == list(range(110))
-            tail = pipeline._source(batch.ends, {0: 110, 1: 0})
-            assert sorted(row.id for row in tail.collect()) == list(range(100, 110))
+    with (
+        opened(spark, a_definition(tmp_path, sql=ALL)) as pipeline,
+        topic.lease_files() as lease,
+    ):
+        frame, batch = pipeline._rows({0: 0, 1: 0}, {0: 110, 1: 0}, lease)
+        assert sorted(row.id for row in batch.rows.collect()) == list(range(100))
+        assert sorted(row.id for row in frame.collect()) == list(range(110))
+        tail = pipeline._source(batch.ends, {0: 110, 1: 0})
+        assert sorted(row.id for row in tail.collect()) == list(range(100, 110))
 
 
 def test_columns_that_came_later_are_null_in_older_segments(spark, tmp_path, topic, scanned):
@@ -200,7 +205,7 @@ def test_fields_that_are_never_null_stay_so(spark, tmp_path, log, scanned, unsca
     run(spark, definition)
     unscanned()
     run(spark, a_definition(tmp_path, sql=sql, name="plain", table="plain"))
-    assert scanned == [{0: 50}, None]
+    assert scanned == [{0: 50}]
     found, plain = in_order(tmp_path), in_order(tmp_path, "plain")
     assert found.schema.equals(plain.schema)
     assert not found.schema.field("tag").nullable
@@ -218,20 +223,6 @@ def test_a_python_transform_gets_scanned_rows(spark, tmp_path, topic, scanned):
     assert (done.row_count, done.written) == (110, 55)
     assert scanned == [{0: 100, 1: 0}]
     assert ids(tmp_path) == list(range(0, 110, 2))
-
-
-def test_names_that_differ_in_case_come_through_the_source(spark, tmp_path, log, scanned):
-    topic = log.create_topic("shop/orders", {"id": "int64", "Id": "int64"})
-    topic.append([{"id": 1, "Id": 2}])
-    seal_all(tmp_path / "data")
-    spark.conf.set("spark.sql.caseSensitive", "true")
-    try:
-        sql = f"select id, `Id` as other, {PARTITION}, {OFFSET} from source"
-        run(spark, a_definition(tmp_path, sql=sql))
-    finally:
-        spark.conf.unset("spark.sql.caseSensitive")
-    assert scanned == [None]
-    assert table_of(tmp_path)["other"].to_pylist() == [2]
 
 
 MIXING = {
@@ -334,3 +325,190 @@ def test_the_lease_is_given_back_after_each_round(spark, tmp_path, log, topic):
         assert len(list(pipeline.run(once=True))) == 1
     assert counts == [("before files", 1), ("after files", 1), ("after commit", 0)]
     assert log.status()["leases"]["count"] == 0
+
+
+@pytest.fixture
+def leases(monkeypatch):
+    """Return the leases that are taken, which are renewed often."""
+    found, real = [], headrace.Topic.lease_files
+
+    def lease_files(self, *given):
+        found.append(real(self, *given))
+        return found[-1]
+
+    monkeypatch.setattr(sealed_rows, "LASTING", "2s")
+    monkeypatch.setattr(headrace.Topic, "lease_files", lease_files)
+    return found
+
+
+@pytest.mark.parametrize("step", ["before files", "after files"])
+def test_a_lost_lease_fails_the_round_and_nothing_else(
+    spark, tmp_path, log, topic, leases, step
+):
+    topic.append(rows(0, 100), partition=0)
+    seal_all(tmp_path / "data")
+    (path,) = segments_of(topic)
+
+    def lose(found):
+        if found != step:
+            return
+        lease = leases[-1]
+        topic.trim(100, partition=0, past_hold=True)
+        caller = topic.core.caller
+        topic._runner.run(caller.get(ReleaseLease(lease.id), LeaseReleased))
+        checkpoint(tmp_path / "data", 3)
+        until(lambda: lease.lost is not None and not path.exists())
+
+    with opened(spark, a_definition(tmp_path, sql=ALL)) as pipeline:
+        pipeline.on_step = lose
+        assert pipeline.round() is None
+        assert pipeline.lost == 1
+        assert pipeline.scans.flaw == ""
+        assert table_of(tmp_path).num_rows == 0
+        with pytest.raises(TableBehind):
+            pipeline.round()
+    assert log.status()["leases"]["count"] == 0
+
+
+def until(is_so):
+    end = time.monotonic() + 20
+    while not is_so():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def flip(path, position):
+    data = bytearray(path.read_bytes())
+    data[position] ^= 0x10
+    path.write_bytes(data)
+
+
+def a_page_of(path):
+    """Return a position inside the last page of the column `name`."""
+    group = pq.read_metadata(path).row_group(0)
+    columns = [group.column(place) for place in range(group.num_columns)]
+    (chunk,) = [each for each in columns if each.path_in_schema == "name"]
+    start = chunk.dictionary_page_offset or chunk.data_page_offset
+    return start + chunk.total_compressed_size - 2
+
+
+def test_a_rotten_page_is_named_by_the_node_and_nothing_is_committed(
+    spark, tmp_path, topic, scanned
+):
+    topic.append(rows(0, 300), partition=0)
+    seal_all(tmp_path / "data")
+    (path,) = segments_of(topic)
+    flip(path, a_page_of(path))
+    said = f"{path.name}: its bytes are not those that were sealed"
+    with (
+        pytest.warns(UserWarning, match=said),
+        pytest.raises(RoundFailed, match=f"CorruptSegment: .*{path.name}"),
+    ):
+        run(spark, a_definition(tmp_path, sql=ALL))
+    assert scanned == [None]
+    assert table_of(tmp_path).num_rows == 0
+
+
+def test_a_page_that_rots_after_the_look_fails_the_round_by_its_file(
+    spark, tmp_path, topic, scanned, monkeypatch
+):
+    topic.append(rows(0, 300), partition=0)
+    seal_all(tmp_path / "data")
+    (path,) = segments_of(topic)
+    position, real = a_page_of(path), pipelines.write_files
+
+    def write_files(*given):
+        if len(scanned) == 1:
+            flip(path, position)
+            scanned.append("rotten")
+        return real(*given)
+
+    monkeypatch.setattr(pipelines, "write_files", write_files)
+    with (
+        pytest.warns(UserWarning, match=f"FAILED_READ_FILE.*{path.name}"),
+        pytest.raises(RoundFailed, match=f"CorruptSegment: .*{path.name}"),
+    ):
+        run(spark, a_definition(tmp_path, sql=ALL))
+    assert scanned == [{0: 300, 1: 0}, "rotten"]
+    assert table_of(tmp_path).num_rows == 0
+
+
+def test_a_minimum_that_rotted_hides_no_row_from_a_filter(spark, tmp_path, topic):
+    """A footer has no checksum, and Spark would skip a row group by it."""
+    topic.append(rows(2**40, 2**40 + 300), partition=0)
+    seal_all(tmp_path / "data")
+    (path,) = segments_of(topic)
+    most = (2**40 + 299).to_bytes(8, "little")
+    data = path.read_bytes()
+    (place,) = {found.start() for found in re.finditer(re.escape(most), data[-4_000:])} or {0}
+    position = len(data) - len(data[-4_000:]) + place
+    path.write_bytes(data[:position] + bytes(8) + data[position + 8 :])
+    group = pq.read_metadata(path).row_group(0)
+    assert any(group.column(n).statistics.max == 0 for n in range(group.num_columns))
+    with (
+        pytest.warns(UserWarning, match="its bytes are not those that were sealed"),
+        pytest.raises(RoundFailed, match=f"CorruptSegment: .*{path.name}"),
+    ):
+        run(spark, a_definition(tmp_path, sql=f"{ALL} where id >= {2**40}"))
+
+
+def test_where_tasks_do_not_see_the_files_all_comes_through_the_source_said_once(
+    spark, tmp_path, topic, scanned
+):
+    topic.append(rows(0, 300), partition=0)
+    seal_all(tmp_path / "data")
+    assert topic.read().to_table().num_rows == 300  # the node has its segment open from here on
+    (path,) = segments_of(topic)
+    path.rename(tmp_path / path.name)
+    said = r"come through the node: .*No such file or directory \(on "
+    with pytest.warns(UserWarning, match=said) as caught:
+        done = run(spark, a_definition(tmp_path, sql=ALL, batch_rows=100))
+    assert [one.row_count for one in done] == [100, 100, 100]
+    assert len(caught) == 1
+    assert scanned == [None]  # nor is it tried again in this run
+    assert ids(tmp_path) == list(range(300))
+
+
+@pytest.mark.parametrize("step", ["before files", "after commit"])
+def test_a_file_that_goes_away_after_the_look_is_read_by_the_node(
+    spark, tmp_path, topic, scanned, step
+):
+    topic.append(rows(0, 300), partition=0)
+    seal_all(tmp_path / "data")
+    assert topic.read().to_table().num_rows == 300
+    (path,) = segments_of(topic)
+    with opened(spark, a_definition(tmp_path, sql=ALL, batch_rows=100)) as pipeline:
+        pipeline.check()
+        pipeline.on_step = lambda found: (
+            path.exists() and found == step and path.rename(tmp_path / path.name)
+        )
+        with pytest.warns(UserWarning, match="come through the node: ") as caught:
+            done = list(pipeline.run(once=True))
+    assert len(caught) == 1
+    assert [one.row_count for one in done] == [100, 100, 100]
+    assert scanned[-1] is None
+    assert ids(tmp_path) == list(range(300))
+
+
+def test_a_segment_that_spark_cannot_open_during_the_round_goes_by_the_node(
+    spark, tmp_path, topic, monkeypatch
+):
+    topic.append(rows(0, 300), partition=0)
+    seal_all(tmp_path / "data")
+    assert topic.read().to_table().num_rows == 300
+    (path,) = segments_of(topic)
+    real = pipelines.write_files
+
+    def write_files(*given):
+        if path.exists():
+            path.rename(tmp_path / path.name)
+        return real(*given)
+
+    monkeypatch.setattr(pipelines, "write_files", write_files)
+    with (
+        opened(spark, a_definition(tmp_path, sql=ALL)) as pipeline,
+        pytest.warns(UserWarning, match=f"FILE_NOT_EXIST.*{path.name}"),
+    ):
+        (done,) = pipeline.run(once=True)
+    assert (done.row_count, pipeline.lost) == (300, 1)
+    assert ids(tmp_path) == list(range(300))

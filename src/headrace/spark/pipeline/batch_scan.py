@@ -5,6 +5,7 @@ segment in which a column has another type than in the batch, such as a narrower
 the column was widened, ends the part: Spark may refuse it.
 """
 
+import re
 import secrets
 import warnings
 from collections.abc import Mapping, Sequence
@@ -14,9 +15,10 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
+from pyspark.errors import PySparkException
 
 from headrace.client.read.lease import LeasedFile, LeasedPartition
-from headrace.errors import Unavailable
+from headrace.errors import Unavailable, first_line
 from headrace.model.projection import Projection
 from headrace.spark.friendly_errors import RoundFailed
 from headrace.spark.source.data_source import spark_schema
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 SIZE_MIN: Final = 32 * 1024 * 1024  # of sealed rows: fewer come sooner through the source
 _SPLITS: Final = "spark.sql.files.minPartitionNum"
-_UNREAD: Final = "FAILED_READ_FILE"
+_UNREAD: Final = re.compile(r"\[FAILED_READ_FILE[^\n]*")
 
 Places = Mapping[int, int]
 
@@ -51,10 +53,12 @@ class BatchScan:
     lease: "Lease"
     mark: str  # unique
 
-    def is_unread(self, error: BaseException | None) -> bool:
-        """Whether Spark failed because it could not read one of the files."""
-        text = str(error)
-        return _UNREAD in text and any(PurePath(one.path).name in text for one in self.files)
+    def unread(self, error: BaseException | None) -> str | None:
+        """Return what Spark says of one of the files that it could not read, if it says so."""
+        found = _UNREAD.search(str(error))
+        if found is None or not any(PurePath(one.path).name in found[0] for one in self.files):
+            return None
+        return found[0]
 
 
 @dataclass(slots=True)
@@ -91,18 +95,22 @@ class BatchScans:
         formats = self._seen(spark, lease, files)
         if not formats:
             return None
-        ends = {n: _end(cuts.get(n, []), *place) for n, place in ranges.items()}
         mark, session = secrets.token_hex(8), self._split(spark, task_count_min)
-        parts = [
-            scan(session, [one for one in files if formats[one] == form], form, schema, mark)
-            for form in sorted(set(formats.values()))
-        ]
+        by_form: dict[int, list[LeasedFile]] = {}
+        for file in files:
+            by_form.setdefault(formats[file], []).append(file)
+        try:
+            parts = [scan(session, own, form, schema, mark) for form, own in by_form.items()]
+        except PySparkException as error:  # the driver lists the files
+            self._give_up(lease, first_line(error))
+            return None
         rows = reduce(lambda one, other: one.union(other), parts)
+        ends = {number: start for number, (start, _) in ranges.items()}
         for number, own in cuts.items():
-            start, end = ranges[number][0], ends[number]
-            if own and (own[0].start < start or end < own[-1].end):
-                is_in = (rows["_offset"] >= start) & (rows["_offset"] < end)
-                rows = rows.where((rows["_partition"] != number) | is_in)
+            start, end = ranges[number]
+            if own:
+                ends[number] = min(own[-1].end, end)
+                rows = _cut(rows, number, own, start, ends[number])
         return BatchScan(rows, ends, files, lease, mark)
 
     def judge(self, error: RoundFailed, batch: BatchScan) -> None:
@@ -111,9 +119,10 @@ class BatchScans:
         Unless the lease was lost, the source reads all rows from here on: the node has them, or
         names the damage.
         """
-        if batch.is_unread(error.__cause__):
+        unread = batch.unread(error.__cause__)
+        if unread is not None:
             refuse_lost(batch.lease)
-            self._give_up(batch.lease, Exception.__str__(error))
+            self._give_up(batch.lease, unread)
             raise ScanFailed(self.flaw) from error
 
     def _seen(
@@ -121,7 +130,8 @@ class BatchScans:
     ) -> dict[LeasedFile, int]:
         """Return the formats of files, after a look at those that are new; none if flawed."""
         new = [file for file in files if file not in self._formats]
-        found = seen_formats(spark, new, lease.view.schemas) if new else {}
+        # With all bytes: a minimum that rotted in a footer would hide rows from a filter.
+        found = seen_formats(spark, new, lease.view.schemas, is_whole=True) if new else {}
         if isinstance(found, str):
             self._give_up(lease, found)
             return {}
@@ -169,12 +179,7 @@ def _sealed_size(bounds: "headrace.Bounds", start: int, end: int) -> float:
 
 
 def _versions(lease: "Lease", schema: "StructType") -> frozenset[int]:
-    """Return the schema versions whose segments a scan reads as they are.
-
-    None if names differ only in case: Spark would not tell them apart.
-    """
-    if len({field.name.lower() for field in schema}) < len(schema):
-        return frozenset()
+    """Return the schema versions whose segments a scan reads as they are."""
     kinds = {field.name: field.dataType for field in schema}
     found = []
     for version, user in lease.view.schemas.items():
@@ -189,15 +194,21 @@ def _scannable(
 ) -> list[LeasedFile]:
     """Return the segments that a scan of a range reads, from its start on and without a gap."""
     found = []
-    for file in each.files if each.first <= start else ():
+    for file in each.files if each.first <= start < end else ():
         if file.end <= start:
             continue
-        if file.start >= end or file.version not in versions:
+        is_known = file.version in versions and file.digest is not None
+        if file.start >= end or not is_known:
             break
         found.append(file)
     return found
 
 
-def _end(files: Sequence[LeasedFile], start: int, end: int) -> int:
-    """Return where the scanned rows of a range end."""
-    return min(files[-1].end, end) if files else start
+def _cut(
+    rows: "DataFrame", number: int, files: Sequence[LeasedFile], start: int, end: int
+) -> "DataFrame":
+    """Leave out the rows of a partition that its files have around a range."""
+    if start <= files[0].start and files[-1].end <= end:
+        return rows
+    is_in = (rows["_offset"] >= start) & (rows["_offset"] < end)
+    return rows.where((rows["_partition"] != number) | is_in)

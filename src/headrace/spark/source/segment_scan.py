@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _PROBES: Final = 2  # per task slot, so that every executor gets some
-_TASK_FILES: Final = 32  # that justify another task where one would do: a footer takes 1 ms
+_TASK_SIZE: Final = 128 * 1024 * 1024  # of files that justify a task where one would do
 _MARK: Final = "headrace.mark"
 _REPORT: Final = "host string, flaw string, formats map<int, int>"  # of a probe
 UNSEEN: Final = (
@@ -72,28 +72,43 @@ def is_scan(leaf: Any, mark: str) -> bool:  # noqa: ANN401 - an object of the JV
 
 
 def seen_formats(
-    spark: "SparkSession", files: Sequence[LeasedFile], schemas: "Mapping[int, pa.Schema]"
+    spark: "SparkSession",
+    files: Sequence[LeasedFile],
+    schemas: "Mapping[int, pa.Schema]",
+    *,
+    is_whole: bool = False,
 ) -> dict[LeasedFile, int] | str:
     """Have tasks look at files, and return the format of each, or the first flaw.
 
-    `schemas` are the user's columns of each version.
+    `schemas` are the user's columns of each version. With `is_whole` all bytes are compared
+    with what was sealed, which takes about a second for 4 GiB; otherwise the footers.
     """
-    task_count = _PROBES * spark.sparkContext.defaultParallelism
-    if spark.sparkContext.master.startswith("local"):  # one machine: what one sees, all see
-        task_count = min(task_count, math.ceil(len(files) / _TASK_FILES))
-    expected = [
-        Expected(file.path, file.start, file.end, file.version, file.size, file.row_digest)
-        for file in files
-    ]
+    expected = [_expected(file, is_whole=is_whole) for file in files]
     unseen = checked(expected, {}, ())  # the driver lists the files that tasks open
     if isinstance(unseen, str):
         return f"{unseen} (on {socket.gethostname()})"
+    task_count = _PROBES * spark.sparkContext.defaultParallelism
+    if spark.sparkContext.master.startswith("local"):  # one machine: what one sees, all see
+        size = sum(file.size for file in files)
+        task_count = min(task_count, math.ceil(size / _TASK_SIZE))
     known = {version: each.serialize().to_pybytes() for version, each in schemas.items()}
     numbers = spark.range(0, task_count, 1, task_count)
     found = _reported(numbers.mapInArrow(probing(expected, known, task_count), _REPORT))
     if isinstance(found, str):
         return found
     return {file: found[place] for place, file in enumerate(files)}
+
+
+def _expected(file: LeasedFile, *, is_whole: bool) -> Expected:
+    return Expected(
+        file.path,
+        file.start,
+        file.end,
+        file.version,
+        file.size,
+        file.row_digest,
+        file.digest if is_whole else None,
+    )
 
 
 def _reported(told: "DataFrame") -> dict[int, int] | str:
