@@ -116,12 +116,10 @@ class BatchScans:
     def judge(self, error: RoundFailed, batch: BatchScan) -> None:
         """Raise ScanFailed if a round failed because Spark could not read a segment.
 
-        Unless the lease was lost, the source reads all rows from here on: the node has them, or
-        names the damage.
+        The node has its rows, or names the damage.
         """
         unread = batch.unread(error.__cause__)
         if unread is not None:
-            refuse_lost(batch.lease)
             self._give_up(batch.lease, unread)
             raise ScanFailed(self.flaw) from error
 
@@ -140,6 +138,8 @@ class BatchScans:
         return self._formats
 
     def _give_up(self, lease: "Lease", flaw: str) -> None:
+        """Have the source read all rows from here on, unless it is the lease that was lost."""
+        refuse_lost(lease)
         self.flaw = UNSEEN.format(lease.view.name, flaw)
         warnings.warn(self.flaw, stacklevel=2)
 
