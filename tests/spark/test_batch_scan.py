@@ -30,8 +30,9 @@ ALL = "select * from source"
 
 @pytest.fixture(autouse=True)
 def always(monkeypatch):
-    """Scan however few sealed rows there are."""
+    """Scan however few sealed rows there are, and however few of a segment."""
     monkeypatch.setattr(batch_scan, "SIZE_MIN", 1)
+    monkeypatch.setattr(batch_scan, "READ_MAX", 1_000.0)
 
 
 @pytest.fixture
@@ -314,6 +315,18 @@ def test_a_lease_is_taken_only_for_enough_sealed_rows(spark, tmp_path, topic, mo
     monkeypatch.setattr(batch_scan, "SIZE_MIN", size // 2)
     run(spark, a_definition(tmp_path, sql=ALL, name="other", table="other"))
     assert taken == [1]
+
+
+def test_a_small_part_of_a_segment_comes_through_the_source(
+    spark, tmp_path, topic, scanned, monkeypatch
+):
+    topic.append(rows(0, 100), partition=0)
+    seal_all(tmp_path / "data")
+    monkeypatch.setattr(batch_scan, "READ_MAX", 2.0)
+    run(spark, a_definition(tmp_path, sql=ALL, batch_rows=49))
+    assert scanned == [None, None, None]
+    run(spark, a_definition(tmp_path, sql=ALL, batch_rows=50, name="other", table="other"))
+    assert scanned[3:] == [{0: 50, 1: 0}, {0: 100, 1: 0}]
 
 
 def test_the_lease_is_given_back_after_each_round(spark, tmp_path, log, topic):

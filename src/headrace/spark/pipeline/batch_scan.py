@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     import headrace
     from headrace.client.sync_lease import Lease
 
-SIZE_MIN: Final = 32 * 1024 * 1024  # of sealed rows: fewer come sooner through the source
+# Below the first, and above the second, rows come sooner through the source.
+SIZE_MIN: Final = 64 * 1024 * 1024  # of the sealed rows of a range
+READ_MAX: Final = 2.0  # rows that the files have, per row of the range
 _SPLITS: Final = "spark.sql.files.minPartitionNum"
 _UNREAD: Final = re.compile(r"\[FAILED_READ_FILE[^\n]*")
 
@@ -92,6 +94,11 @@ class BatchScans:
             if each.partition in ranges
         }
         files = [file for own in cuts.values() for file in own]
+        ends = {number: start for number, (start, _) in ranges.items()}
+        ends |= {n: min(own[-1].end, ranges[n][1]) for n, own in cuts.items() if own}
+        row_count = sum(end - ranges[number][0] for number, end in ends.items())
+        if sum(file.end - file.start for file in files) > READ_MAX * row_count:
+            return None
         formats = self._seen(spark, lease, files)
         if not formats:
             return None
@@ -105,12 +112,8 @@ class BatchScans:
             self._give_up(lease, first_line(error))
             return None
         rows = reduce(lambda one, other: one.union(other), parts)
-        ends = {number: start for number, (start, _) in ranges.items()}
         for number, own in cuts.items():
-            start, end = ranges[number]
-            if own:
-                ends[number] = min(own[-1].end, end)
-                rows = _cut(rows, number, own, start, ends[number])
+            rows = _cut(rows, number, own, ranges[number][0], ends[number])
         return BatchScan(rows, ends, files, lease, mark)
 
     def judge(self, error: RoundFailed, batch: BatchScan) -> None:
@@ -208,7 +211,7 @@ def _cut(
     rows: "DataFrame", number: int, files: Sequence[LeasedFile], start: int, end: int
 ) -> "DataFrame":
     """Leave out the rows of a partition that its files have around a range."""
-    if start <= files[0].start and files[-1].end <= end:
+    if not files or (start <= files[0].start and files[-1].end <= end):
         return rows
     is_in = (rows["_offset"] >= start) & (rows["_offset"] < end)
     return rows.where((rows["_partition"] != number) | is_in)
