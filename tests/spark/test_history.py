@@ -173,7 +173,7 @@ def test_columns_and_filters_reach_the_scan(tmp_path, topic, made, capsys):
     assert narrow.columns == ["name", "_offset"]
     narrow.explain()
     said = capsys.readouterr().out
-    assert "ReadSchema: struct<_offset:bigint,name:string>" in said
+    assert "ReadSchema: struct<_hr_offset:bigint,name:string>" in said
     assert "BatchScan headrace[name" in said  # Spark prunes no source of Python: we do
     assert sorted(row._offset for row in narrow.collect()) == list(range(310))
 
@@ -205,7 +205,7 @@ def flip(path, position):
     path.write_bytes(data)
 
 
-@pytest.mark.parametrize("column", ["_offset", "id", "name"])
+@pytest.mark.parametrize("column", ["_hr_offset", "id", "name"])
 def test_a_flipped_bit_of_a_page_fails_by_the_name_of_its_file(
     spark, tmp_path, topic, made, column
 ):

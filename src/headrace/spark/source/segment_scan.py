@@ -88,7 +88,8 @@ def seen_formats(
     if isinstance(unseen, str):
         return f"{unseen} (on {socket.gethostname()})"
     task_count = _PROBES * spark.sparkContext.defaultParallelism
-    if spark.sparkContext.master.startswith("local"):  # one machine: what one sees, all see
+    if (spark.sparkContext.master or "").startswith("local"):
+        # One machine: what one task sees, all see.
         size = sum(file.size for file in files)
         task_count = min(task_count, math.ceil(size / _TASK_SIZE))
     known = {version: each.serialize().to_pybytes() for version, each in schemas.items()}
