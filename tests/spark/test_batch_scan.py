@@ -285,9 +285,10 @@ def test_files_are_looked_at_once(spark, tmp_path, topic, monkeypatch):
     looked = []
     real = batch_scan.seen_formats
 
-    def seen(session, files, schemas):
+    def seen(session, files, schemas, *, is_whole):
+        assert is_whole
         looked.append(len(files))
-        return real(session, files, schemas)
+        return real(session, files, schemas, is_whole=is_whole)
 
     monkeypatch.setattr(batch_scan, "seen_formats", seen)
     topic.append(rows(0, 100), partition=0)
