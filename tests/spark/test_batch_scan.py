@@ -200,10 +200,10 @@ def test_fields_that_are_never_null_stay_so(spark, tmp_path, log, scanned, unsca
     topic.append([{"id": number, "tags": [number, -number]} for number in range(50)])
     seal_all(tmp_path / "data")
     sql = f"select id, {PARTITION}, {OFFSET}, explode(tags) as tag from source"
-    definition = a_definition(tmp_path, sql=sql)
-    run(spark, definition)
-    topic.append([{"id": 50, "tags": [7]}])
-    run(spark, definition)
+    with opened(spark, a_definition(tmp_path, sql=sql)) as pipeline:
+        assert pipeline.round().row_count == 50
+        topic.append([{"id": 50, "tags": [7]}])
+        assert pipeline.round().row_count == 1
     unscanned()
     run(spark, a_definition(tmp_path, sql=sql, name="plain", table="plain"))
     assert scanned == [{0: 50}]
