@@ -2,7 +2,9 @@
 
 import signal
 import time
-from contextlib import closing
+import warnings
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -120,7 +122,7 @@ def run(
     _look_up(definition)
     rounds: list[Round] = []
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with opened(lambda: _spark(master), definition) as pipeline:
+    with opened(lambda: _spark(master), definition) as pipeline, _warnings_said():
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
         try:
             with closing(pipeline.run(once=once)) as running:
@@ -181,6 +183,14 @@ def clean(
     for name in names:
         typer.echo(name)
     say(f"{'would remove' if dry_run else 'removed'} {len(names)} files, {size:,} bytes")
+
+
+@contextmanager
+def _warnings_said() -> Iterator[None]:
+    """Print a warning as a message: where in our code it was raised says nothing to a user."""
+    with warnings.catch_warnings():
+        warnings.showwarning = lambda message, *_: say(str(message))
+        yield
 
 
 def _look_up(definition: "Definition") -> None:

@@ -38,6 +38,13 @@ from headrace.spark.friendly_errors import (
     told_in_words,
     transform_told,
 )
+from headrace.spark.pipeline.batch_scan import (
+    BatchScan,
+    BatchScans,
+    ScanFailed,
+    refuse_lost,
+    with_nulls_of,
+)
 from headrace.spark.pipeline.definition import SEALED, SOURCE, Definition, refuse_missing
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.failing_row import Ranges, failing_row
@@ -46,6 +53,7 @@ from headrace.spark.pipeline.row_by_row import refuse_mixing
 from headrace.spark.pipeline.sealed_rows import SealedRows, leased, planned
 from headrace.spark.pipeline.tail import replacements, segment_places
 from headrace.spark.source.data_source import spark_schema
+from headrace.spark.source.segment_scan import is_scan
 from headrace.spark.source_options import parse
 from headrace.spark.spark_session import copied, described, unlogged
 from headrace.spark.tables.commit_races import committed
@@ -70,6 +78,8 @@ from headrace.spark.worker.segment_copy import SURPLUS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from headrace.client.sync_lease import Lease
 
 PARTITION: Final = "_hr_partition"
 OFFSET: Final = "_hr_offset"
@@ -123,6 +133,7 @@ class Pipeline:
     # Of files that segments could replace: the topic's life whose rows they have as they are.
     lives: dict[str, str] = field(default_factory=dict)
     flaw: str = ""  # why the last report of this driver failed
+    scans: BatchScans = field(default_factory=BatchScans)  # of sealed rows, with a transform
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
     _begun: "tuple[SparkSession, Transform] | None" = None
 
@@ -173,7 +184,8 @@ class Pipeline:
         is_sealed = self.definition.tail == SEALED
         try:
             with self._sealed(starts, ends, is_required=is_sealed) as sealed:
-                ends = (sealed.sealed_ends if is_sealed else sealed.aligned)(starts, ends)
+                if self.is_copy:
+                    ends = (sealed.sealed_ends if is_sealed else sealed.aligned)(starts, ends)
                 files = None if starts == ends else self._bring(record, starts, ends, sealed)
         except Busy:  # as many leases are held as there can be: the next round has one
             self.lost += 1
@@ -198,10 +210,10 @@ class Pipeline:
     def _sealed(
         self, starts: Places, ends: Places, *, is_required: bool = False
     ) -> AbstractContextManager[SealedRows]:
-        """Keep the segments of a range that can be taken as they are; none with a transform."""
-        if not self.is_copy:
-            return nullcontext(SealedRows())
+        """Keep the segments of a range; none if a transform may as well do without them."""
         topic, bounds = self.topic_source.topic, self.topic_source.bounds()
+        if not (self.is_copy or self.scans.is_worth(starts, ends, bounds)):
+            return nullcontext(SealedRows())
         return leased(topic, starts, ends, bounds, is_required=is_required)
 
     def _bring(
@@ -212,9 +224,13 @@ class Pipeline:
         try:
             files = self._write(record, starts, ends, sealed)
             self.on_step("after files")
+            if not self.is_copy:
+                refuse_lost(sealed.lease)
             if committed(record, lambda one: one.commit(files, starts, ends), self._is_whole):
                 return files
         except SchemaChanged:  # since the look: the next round widens the table first
+            pass
+        except ScanFailed:  # the next round does without the scan, or has another lease
             pass
         self.lost += 1
         return None
@@ -303,8 +319,43 @@ class Pipeline:
             self.definition.table,
         )
 
-    def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
-        """Return exactly these rows, transformed."""
+    def rows(self, starts: Places, ends: Places) -> "DataFrame":
+        """Return exactly these rows, transformed. All come through the source."""
+        return self._rows(starts, ends, None)[0]
+
+    def _rows(
+        self, starts: Places, ends: Places, lease: "Lease | None"
+    ) -> "tuple[DataFrame, BatchScan | None]":
+        """Return rows, transformed, and which of them are scanned, under a lease if any."""
+        with told_in_words():
+            batch = None if lease is None else self._scan(starts, ends, lease)
+            frame = self._read(starts, ends, batch).withColumnRenamed("_partition", PARTITION)
+            frame = frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp")
+        is_source = _is_range(starts if batch is None else batch.ends, ends)
+        with transform_told(self.definition):
+            made = checked_frame(self.definition, self.begin()[1](frame))
+            refuse_mixing(
+                made,
+                self.definition,
+                lambda leaf: (
+                    is_source(leaf) or (batch is not None and is_scan(leaf, batch.mark))
+                ),
+            )
+        return made, batch
+
+    def _read(self, starts: Places, ends: Places, batch: BatchScan | None) -> "DataFrame":
+        """Return rows of the topic: those that are scanned, and the rest through the source."""
+        if batch is None:
+            return self._source(starts, ends)
+        # A frame of another session would not find the views of this one.
+        if batch.ends == ends and batch.rows.sparkSession is self.spark:
+            return batch.rows
+        tail = self._source(batch.ends, ends)
+        self._refuse_change(batch.rows.schema.simpleString(), tail.schema.simpleString())
+        return tail.union(batch.rows)
+
+    def _source(self, starts: Places, ends: Places) -> "DataFrame":
+        """Return rows of the topic as the source reads them."""
         # By address: the socket in a directory does not exist while its node is down.
         found = replace(self.definition, address=self.topic_source.address, path="")
         reader = (
@@ -316,13 +367,13 @@ class Pipeline:
             .option("topicCreated", self.topic_source.topic.created)
             .option("topicCluster", self.topic_source.topic.cluster)
         )
-        with told_in_words():
-            frame = reader.load().withColumnRenamed("_partition", PARTITION)
-            frame = frame.withColumnRenamed("_offset", OFFSET).drop("_timestamp")
-        with transform_told(self.definition):
-            made = checked_frame(self.definition, self.begin()[1](frame))
-            refuse_mixing(made, self.definition, _is_range(starts, ends))
-            return made
+        return reader.load()
+
+    def _scan(self, starts: Places, ends: Places, lease: "Lease") -> BatchScan | None:
+        ranges = {number: (start, ends[number]) for number, start in starts.items()}
+        columns = spark_schema(self.topic_source.schema())
+        tasks = self.definition.min_partitions
+        return self.scans.scan(self.spark, lease, columns, ranges, tasks)
 
     def schema(self) -> pa.Schema:
         """Return the columns that the transform produces."""
@@ -448,7 +499,7 @@ class Pipeline:
                 hint="Its old rows are gone. Load the new topic into a new table",
             ) from error
         schema = file_columns(self._copied_columns(), self.definition.transform_key)
-        self._refuse_change(schema)
+        self._refuse_change(schema, self.seen)
         # All columns: a node sends its entries as they are then. A task drops the timestamp.
         exact = self.topic_source.schema()
         ranges = {number: (start, ends[number]) for number, start in starts.items()}
@@ -464,8 +515,8 @@ class Pipeline:
         writing = replace(record.writing(schema), life=self.source.birth)
         return copy_files(self.spark, tasks, writing)
 
-    def _refuse_change(self, schema: pa.Schema) -> None:
-        if not schema.equals(self.seen):
+    def _refuse_change(self, found: object, seen: object) -> None:
+        if found != seen:
             raise SchemaChanged(
                 f"the columns of {self.topic_source.topic.name} changed during a round",
                 hint="Repeat the round: nothing was written",
@@ -479,16 +530,22 @@ class Pipeline:
         with described(self.spark, f"headrace pipeline {name}: {rows:,} rows of {topic}"):
             if self.is_copy:
                 return self._copy(record, starts, ends, sealed)
-            return self._transformed(record, starts, ends)
+            return self._transformed(record, starts, ends, sealed.lease)
 
-    def _transformed(self, record: Record, starts: Places, ends: Places) -> list[DataFile]:
+    def _transformed(
+        self, record: Record, starts: Places, ends: Places, lease: "Lease | None"
+    ) -> list[DataFile]:
         """Have Spark transform the rows, and tasks write what comes out."""
-        frame = self.rows(starts, ends)
+        frame, batch = self._rows(starts, ends, lease)
         schema = self._columns(frame)
-        self._refuse_change(schema)
+        if batch is not None and self.seen is not None:
+            schema = with_nulls_of(schema, self.seen)
+        self._refuse_change(schema, self.seen)
         try:
             return write_files(frame, record.writing(schema))
         except RoundFailed as error:
+            if batch is not None:
+                self.scans.judge(error, batch)
             if not error.is_of_rows:
                 raise
             with unlogged(self.spark):  # the failures here are provoked

@@ -17,34 +17,19 @@ from weakref import WeakKeyDictionary
 
 from headrace.errors import BadConfig, Busy
 from headrace.model.projection import Projection
-from headrace.model.schema import stored_name
-from headrace.spark.source.delta_scan import filtering
+from headrace.spark.source.segment_scan import UNSEEN, scan, seen_formats
 from headrace.spark.source_options import SourceOptions, parse, suggestion
 from headrace.spark.topic_source import PLAN_TIMEOUT, TopicSource
-from headrace.spark.worker.probe import Expected, probing
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
-    from headrace.client.read.lease import LeasedPartition
+    from headrace.client.read.lease import LeasedFile, LeasedPartition
     from headrace.client.sync_lease import Lease
 
 LASTING: Final = "120s"  # how long the lease outlives a dead driver
-_PROBES: Final = 2  # per task slot, so that every executor gets some
-_REPORT: Final = "host string, flaw string, formats map<int, int>"  # of a probe
 _MEANT: Final = ("address", "path", "tokenFile", "minPartitions", "timeout")
-
-# No session setting may make a scan skip rows.
-_SCAN: Final = {
-    "parquet.page.verify-checksum.enabled": "true",
-    "ignoreMissingFiles": "false",
-    "ignoreCorruptFiles": "false",
-    "mergeSchema": "false",
-    "datetimeRebaseMode": "CORRECTED",  # read times as they were appended
-    "recursiveFileLookup": "true",  # a directory named a=1 is not a partition column
-    "__globPaths__": "false",  # nor is one named [a] a pattern
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,46 +136,31 @@ def _frame(
 
     whole = spark_schema(Projection.of(lease.view.schema, None).schema)
     narrow = spark_schema(Projection.of(lease.view.schema, columns).schema)
-    files = [file for each in lease.partitions for file in each.files]
-    formats = _seen_formats(spark, lease) if files else None
+    formats = _files(spark, lease)
     is_scan = formats is not None
     starts = {
         each.partition: each.sealed_end if is_scan else each.first for each in lease.partitions
     }
     ends = {each.partition: each.end for each in lease.partitions}
     parts = []
-    for form, paths in sorted((formats or {}).items()):
-        rows = _scan(spark, paths, whole, form, lease.partitions)
+    for form, found in sorted((formats or {}).items()):
+        rows = _retained(scan(spark, found, form, whole), lease.partitions)
         parts.append(rows.select(*_quoted(columns)))
     if not is_scan or starts != ends:
         parts.append(_tail(spark, topic_source, narrow, starts, ends))
     return reduce(lambda one, other: one.union(other), parts), is_scan
 
 
-def _scan(
-    spark: "SparkSession",
-    paths: Sequence[str],
-    schema: "StructType",
-    form: int,
-    partitions: "Sequence[LeasedPartition]",
-) -> "DataFrame":
-    """Read segments of one format. A column that is missing by its name would read as null."""
-    from pyspark.sql.types import StructField, StructType
+def _retained(rows: "DataFrame", partitions: "Sequence[LeasedPartition]") -> "DataFrame":
+    """Leave out the trimmed rows with which the first file of a partition may begin.
 
-    stored = {field.name: stored_name(field.name, form) for field in schema}
-    fields = [StructField(stored[one.name], one.dataType, one.nullable) for one in schema]
-    reader = spark.read.schema(StructType(fields)).options(**_SCAN, **filtering(schema))
-    rows = reader.parquet(*(f"file://{path}" for path in paths)).toDF(*stored)
+    The last one ends at the sealed end, which was checked with the lease.
+    """
     for each in partitions:
-        # The first file may begin with trimmed rows. The last one ends at the sealed end, which
-        # was checked with the lease.
         if each.files and each.files[0].start < each.first:
-            rows = rows.where(_retained(rows, each))
+            is_other = rows["_partition"] != each.partition
+            rows = rows.where(is_other | (rows["_offset"] >= each.first))
     return rows
-
-
-def _retained(rows: "DataFrame", each: "LeasedPartition") -> "Column":
-    return (rows["_partition"] != each.partition) | (rows["_offset"] >= each.first)
 
 
 def _tail(
@@ -217,49 +187,22 @@ def _tail(
     return reader.load()
 
 
-def _seen_formats(spark: "SparkSession", lease: "Lease") -> dict[int, list[str]] | None:
-    """Have tasks check the files, and return their paths by format.
+def _files(spark: "SparkSession", lease: "Lease") -> "dict[int, list[LeasedFile]] | None":
+    """Return the files by format, once tasks have looked at them.
 
     Warns of the first flaw, and returns None then.
     """
-    task_count = _PROBES * spark.sparkContext.defaultParallelism
-    files = [
-        Expected(file.path, file.start, file.end, file.version, file.size, file.row_digest)
-        for each in lease.partitions
-        for file in each.files
-    ]
-    schemas = {
-        version: schema.serialize().to_pybytes()
-        for version, schema in lease.view.schemas.items()
-    }
-    probe = probing(files, schemas, task_count)
-    numbers = spark.range(0, task_count, 1, task_count)
-    found = _reported(numbers.mapInArrow(probe, _REPORT))
-    if isinstance(found, str):
-        warnings.warn(
-            f"Spark's tasks cannot read the segments of {lease.view.name} directly, so all "
-            f"rows come through the node: {found}",
-            stacklevel=4,
-        )
+    files = [file for each in lease.partitions for file in each.files]
+    if not files:
         return None
-    paths: dict[int, list[str]] = {}
-    for place, file in enumerate(files):
-        paths.setdefault(found[place], []).append(file.path)
-    return paths
-
-
-def _reported(told: "DataFrame") -> dict[int, int] | str:
-    """Return the format of each file, by place, or the first flaw."""
-    from pyspark.errors import PySparkException
-
-    try:
-        reports = told.collect()
-    except PySparkException as error:  # a corrupt footer may kill a worker: the node names it
-        return f"a task that checked them failed: {str(error).splitlines()[0]}"
-    flaws = [f"{each.flaw} (on {each.host})" for each in reports if each.flaw]
-    if flaws:
-        return flaws[0]
-    return {place: form for each in reports for place, form in each.formats.items()}
+    formats = seen_formats(spark, files, lease.view.schemas)
+    if isinstance(formats, str):
+        warnings.warn(UNSEEN.format(lease.view.name, formats), stacklevel=4)
+        return None
+    found: dict[int, list[LeasedFile]] = {}
+    for file, form in formats.items():
+        found.setdefault(form, []).append(file)
+    return found
 
 
 def _quoted(columns: Sequence[str]) -> list[str]:

@@ -2,7 +2,7 @@
 
 On another machine a file of the same name may belong to another log; its footer tells. Unlike
 pages, a footer has no checksum: the parts by which Spark finds rows are compared with what the
-log knows.
+log knows, and, where that is asked for, all bytes with the digest of the file.
 """
 
 import os
@@ -22,12 +22,14 @@ from headrace.model.schema import (
     SYSTEM_FIELDS,
     parquet_schema,
 )
+from headrace.spark.worker.sums import file_digest, has_file_digest
 
 _ROW_DIGEST: Final = b"headrace.row_digest"
 _FORMATS: Final = range(SEGMENT_FORMAT_FIRST, SEGMENT_FORMAT + 1)
 REPORT: Final = pa.schema(
     [("host", pa.string()), ("flaw", pa.string()), ("formats", pa.map_(pa.int32(), pa.int32()))]
 )
+_CHUNK: Final = 4 * 1024 * 1024
 _OFFSET_PLACE: Final = 1  # of `_offset` among the columns
 
 
@@ -41,12 +43,13 @@ class Expected:
     version: int
     size: int
     row_digest: bytes
+    digest: bytes | None = None  # of the whole file; None: only its footer is looked at
 
 
 def probing(
     files: Sequence[Expected], schemas: dict[int, bytes], task_count: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of a task: it checks all file sizes and a share of the footers.
+    """Return the function of a task: it checks all file sizes and looks into a share of them.
 
     It reports the first flaw, and otherwise the format of each file of its share, by place.
     `schemas` are the user's columns of each version, as Arrow IPC.
@@ -87,6 +90,8 @@ def checked(
     formats = {}
     for place in share:
         found = _checked_footer(files[place], columns)
+        if isinstance(found, int):
+            found = _digest_flaw(files[place]) or found
         if isinstance(found, str):
             return f"{files[place].path}: {found}"
         formats[place] = found
@@ -113,6 +118,21 @@ def _checked_footer(
         return _footer_flaw(footer, file, columns[file.version, form]) or form
     except (pa.ArrowException, OSError, ValueError) as error:  # also names that are not text
         return f"its footer cannot be read: {first_line(error)}"
+
+
+def _digest_flaw(file: Expected) -> str | None:
+    if file.digest is None:
+        return None
+    if not has_file_digest():
+        return "its bytes cannot be checked: xxhash is not installed here"
+    found = file_digest()
+    try:
+        with open(file.path, "rb") as opened:
+            while chunk := opened.read(_CHUNK):
+                found.update(chunk)
+    except OSError as error:
+        return f"its bytes cannot be read: {error.strerror}"
+    return None if found.digest() == file.digest else "its bytes are not those that were sealed"
 
 
 def _footer_flaw(

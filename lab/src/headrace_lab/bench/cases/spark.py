@@ -9,7 +9,9 @@ program keeps them, and summed forty times until Java has compiled most of it. F
 by the node and sealed as usual; Parquet writes them with snappy and syncs nothing.
 
 A pipeline loads a topic into a new Delta table, which it syncs. `write_deltalake` writes the
-same rows, with the same columns, from memory, and syncs nothing.
+same rows, with the same columns, from memory, and syncs nothing. Sealed rows through SQL are
+compared with Spark itself: the same query over the segments, page checksums verified, written
+as zstd-Parquet files, which are neither synced nor a table.
 
 A proof compares a topic with the table that a pipeline filled from it: with the segments that
 it copied, and with the same rows that it wrote through SQL.
@@ -54,7 +56,9 @@ if TYPE_CHECKING:
 
 _COUNT: Final = 1024  # MiB
 _TABLE_COUNT: Final = 512  # MiB: `write_deltalake` has them in memory
+_VIEW: Final = "source"  # what a pipeline calls its rows in SQL
 _ALL: Final = "select * from source"
+_SOME: Final = "select id, amount, _hr_partition, _hr_offset from source where id % 5 = 0"
 _SINK_COUNT: Final = 512  # MiB: Spark keeps them in memory
 _SUMS: Final = 8  # of a column in a round: one takes a tenth of a second
 _WARMING_SUMS: Final = 40  # that do not count: Java compiles what runs often, bit by bit
@@ -81,6 +85,8 @@ def cases(directory: Path, scale: float) -> list[Case]:
         _table(directory, "a table of unsealed rows", table_size, UNSEALED),
         _table(directory, "the same through SQL", table_size, UNSEALED, _ALL),
         _table(directory, "a table of sealed rows", table_size, SEALED),
+        _sealed_sql(directory, "sealed rows through SQL", table_size, _ALL),
+        _sealed_sql(directory, "a fifth of them, two columns", table_size, _SOME),
         _proof(directory, table_size),
         Case(
             name="one column of history",
@@ -146,6 +152,18 @@ def _proof(directory: Path, size: int) -> Case:
     )
 
 
+def _sealed_sql(directory: Path, name: str, size: int, sql: str) -> Case:
+    shared = _Shared(directory)
+    return Case(
+        name=name,
+        unit="MiB/s",
+        ours=lambda: shared.loading(size, SEALED, sql),
+        reference="Spark's scan of the segments, and its writer",
+        limit=lambda: shared.querying_segments(sql),
+        floor=0.7,
+    )
+
+
 class _Shared:
     """The two sides of one case: the second reads the files that the first one made."""
 
@@ -155,6 +173,7 @@ class _Shared:
         self._row_count = 0  # of the topic, and of the files that were written of it
         self._frame: DataFrame | None = None
         self._rows: pa.Table | None = None
+        self._address = ""
 
     @property
     def _files(self) -> str:
@@ -274,7 +293,8 @@ class _Shared:
                 _wait_until_sealed(address)
             with connect(address) as log:
                 rows = log.topic(TOPIC).read().to_table().drop_columns(["_timestamp"])
-            self._rows, self._row_count = rows, rows.num_rows
+            self._rows, self._row_count = rows, _row_count(rows, sql)
+            self._address = address
 
             def one_round() -> float:
                 name = f"bench-{secrets.token_hex(4)}"
@@ -301,6 +321,20 @@ class _Shared:
             return found
 
         yield one_round
+
+    @contextmanager
+    def querying_segments(self, sql: str) -> Iterator[Round]:
+        with connect(self._address) as log, log.topic(TOPIC).lease_files() as lease:
+            files = [file.path for each in lease.partitions for file in each.files]
+
+            def query() -> None:
+                rows = _spark().read.option(*_CHECKED).parquet(*files)
+                rows.createOrReplaceTempView(_VIEW)
+                found = _spark().sql(sql).write.option("compression", "zstd")
+                found.mode("overwrite").parquet(self._files)
+
+            yield lambda: rate(self._size / MIB, query)
+            _spark().catalog.dropTempView(_VIEW)
 
     def _refuse_other(self, path: Path) -> None:
         """Check the row count of a table that a round wrote, and remove it."""
@@ -381,6 +415,11 @@ def _spark() -> "SparkSession":
     from headrace.spark import session
 
     return session("headrace bench", spark__driver__memory="4g", spark__log__level="OFF")
+
+
+def _row_count(rows: pa.Table, sql: str) -> int:
+    """Return how many rows a query of the bench leaves."""
+    return sum(one % 5 == 0 for one in rows["id"].to_pylist()) if sql == _SOME else len(rows)
 
 
 def _with_rows(query: "StreamingQuery") -> list[Any]:
