@@ -148,6 +148,8 @@ def end_of(topic: "headrace.Topic") -> int:
 
 def is_asked(topic: "headrace.Topic", run: str, start: int, end: int) -> bool:
     """Whether rows `start` up to but not including `end` ask a driver to stop."""
+    if start >= end:
+        return False
     start = max(start, topic.bounds()[0].first)
     if start >= end:
         return False

@@ -57,6 +57,7 @@ from headrace.spark.tables.table_record import (
     DataFile,
     LogSource,
     Record,
+    UnchangedTable,
     create,
     is_made,
     look,
@@ -114,6 +115,7 @@ class Pipeline:
     told: Mapping[int, int] | None = None  # the cursor of the pipeline's group, if known
     unlooked: int = FILES_MIN  # files since the last search for small ones; unknown at first
     watch: Watch = field(default_factory=Watch)  # for restores of the table
+    idle: UnchangedTable | None = None  # what the last look found, if that had no new rows
     compacted: int = 0  # small files that were replaced
     flaw: str = ""  # why the last report of this driver failed
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
@@ -151,8 +153,11 @@ class Pipeline:
         """Load the next rows into the table. None: there are none, or the race was lost."""
         began = time.monotonic()
         self.topic_source.topic.refresh()
+        if self._is_still_idle():
+            return None
         record = self._record()
         if record is not None and self._next(record) is None:
+            self.idle = UnchangedTable.of(record)
             return None
         record = self._fitting(record)
         if record is None:
@@ -183,6 +188,18 @@ class Pipeline:
             seconds=time.monotonic() - began,
             lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
         )
+
+    def _is_still_idle(self) -> bool:
+        """Whether there is nothing to do by the last look, which is still that of the table.
+
+        Opening a table reads its log. An idle driver polls every second, so it only makes sure
+        that there is no new entry; a round that has rows always looks anew.
+        """
+        idle, self.idle = self.idle, None
+        if idle is None or not idle.is_current() or self._next(idle.record) is not None:
+            return False
+        self.idle = idle
+        return True
 
     def _sealed(self, starts: Places, ends: Places) -> AbstractContextManager[SealedRows]:
         """Keep the segments of a range that can be taken as they are; none with a transform."""
@@ -375,9 +392,12 @@ class Pipeline:
                     hint="Skip them; the table records that: headrace pipeline reset "
                     f"FILE --to '{_json({number: each.first})}'",
                 )
+        # Of the same look: a partition that came since has no start.
+        backlogs = self.topic_source.backlogs(starts, bounds)
+        if self.definition.tail == SEALED:
+            backlogs = {n: one.up_to(bounds[n].sealed_end) for n, one in backlogs.items()}
         ends = next_ends(
-            # Of the same look: a partition that came since has no start.
-            self.topic_source.backlogs(starts, bounds),
+            backlogs,
             self.definition.batch_rows,
             self.definition.size_max,
         )

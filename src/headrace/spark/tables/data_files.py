@@ -3,10 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
@@ -17,6 +17,9 @@ from headrace.spark.stores.location import Location
 from headrace.spark.stores.options import storage_options
 from headrace.spark.stores.seam import joined
 from headrace.spark.stores.store import store_of
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +77,10 @@ def refuse_missing(location: Location, files: Sequence[LiveFile]) -> None:
             )
 
 
-def rows_of(location: Location, table: DeltaTable, names: Sequence[str]) -> ds.Dataset:
+def rows_of(location: Location, table: DeltaTable, names: Sequence[str]) -> "ds.Dataset":
     """Return the rows of files as those of the table. Page checksums are verified."""
+    import pyarrow.dataset as ds  # imports pandas: a third of a second, for readers only
+
     schema = pa.schema(table.schema().to_arrow())
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     how = ds.ParquetFileFormat(default_fragment_scan_options=checked)
