@@ -1,4 +1,4 @@
-"""A driver that waits for rows looks at the table each time, and opens it only if it changed."""
+"""A driver that waits for rows looks at its table each time, and opens it if it changed."""
 
 import shutil
 import time

@@ -122,6 +122,7 @@ def run(
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
     with opened(lambda: _spark(master), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
+        pipeline.on_note = say
         try:
             with closing(pipeline.run(once=once)) as running:
                 for done in running:

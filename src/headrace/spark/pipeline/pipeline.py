@@ -41,8 +41,10 @@ from headrace.spark.pipeline.definition import SEALED, SOURCE, Definition, refus
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.failing_row import Ranges, failing_row
 from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
+from headrace.spark.pipeline.pace import Pace
 from headrace.spark.pipeline.row_by_row import refuse_mixing
 from headrace.spark.pipeline.sealed_rows import SealedRows, leased, planned
+from headrace.spark.pipeline.table_times import LogClock, RowTimes, TableTimes, read_times
 from headrace.spark.source.data_source import spark_schema
 from headrace.spark.source_options import parse
 from headrace.spark.spark_session import copied, described, unlogged
@@ -99,6 +101,7 @@ class Round:
     ends: Mapping[int, int]
     seconds: float
     lag: int  # rows of the log after the new ends
+    times: tuple[RowTimes, ...] = ()  # of its rows to the table, of each partition
 
 
 @dataclass(slots=True)
@@ -118,6 +121,11 @@ class Pipeline:
     idle: UnchangedTable | None = None  # what the last look found, if that had no new rows
     compacted: int = 0  # small files that were replaced
     flaw: str = ""  # why the last report of this driver failed
+    left: int = 0  # rows that the last look found and left to the next round
+    pace: Pace = field(default_factory=lambda: Pace(0.0))
+    times: TableTimes = field(default_factory=TableTimes)
+    clock: LogClock = field(default_factory=LogClock)
+    on_note: Callable[[str], None] = field(default=lambda text: None)  # for people, seldom
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
     _begun: "tuple[SparkSession, Transform] | None" = None
 
@@ -174,7 +182,10 @@ class Pipeline:
             files = None if starts == ends else self._bring(record, starts, ends, sealed)
         if files is None:
             return None
+        committed_at = self.clock.now()
         self.on_step("after commit")
+        # Before the cursor moves on, which lets the log drop the rows.
+        times = read_times(self.topic_source.topic, starts, ends, committed_at)
         self._tell(ends)
         bounds = self.topic_source.bounds()
         return Round(
@@ -187,6 +198,7 @@ class Pipeline:
             ends=ends,
             seconds=time.monotonic() - began,
             lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
+            times=times,
         )
 
     def _is_still_idle(self) -> bool:
@@ -227,14 +239,19 @@ class Pipeline:
         """Run rounds until asked to stop; with `once`, until all current rows are loaded."""
         until = {number: each.end for number, each in self.topic_source.bounds().items()}
         losses = 0  # in a row
+        definition = self.definition
+        target = None if once else definition.freshness_seconds
+        self.pace = Pace(definition.interval_seconds, target)
         with self._reporter() as reporter:
+            if target is not None:
+                self.begin()  # the first rows do not wait for Spark to start
             while not reporter.asked.is_set():
-                before = self.lost
+                before, began = self.lost, time.monotonic()
                 done = self.round()
                 losses = losses + 1 if self.lost > before else 0
                 self.flaw = reporter.flaw
                 if done is not None:
-                    reporter.done(done.version, done.row_count)
+                    self._took(done, reporter)
                     yield done
                     self.unlooked += done.file_count
                     if self.unlooked >= FILES_MIN:
@@ -243,10 +260,25 @@ class Pipeline:
                         return
                 elif losses:
                     reporter.asked.wait(PAUSES.after(losses))
+                    continue
                 elif once:
                     return
-                else:
-                    reporter.asked.wait(self.definition.interval_seconds)
+                if done is None or not self.left:
+                    since = time.monotonic() - began
+                    reporter.asked.wait(self.pace.wait(since, found=done is not None))
+
+    def _took(self, done: Round, reporter: PipelineHeartbeat) -> None:
+        """Report a round. Say so once if the target is not kept any more, or is again."""
+        was_late = self.pace.is_late
+        slowest = max((one.oldest for one in done.times), default=None)
+        self.pace.done(done.seconds, done.row_count, slowest)
+        self.times.add(done.times)
+        if self.pace.is_late != was_late:
+            target = f"freshness = {self.definition.freshness}"
+            late = f"rows take up to {slowest:.1f} s to the table, more than {target}"
+            reporter.note(late if self.pace.is_late else "")
+            self.on_note(late if self.pace.is_late else f"rows are in time again: {target}")
+        reporter.done(done.version, done.row_count)
 
     def compact(self, files_min: int = FILES_MIN) -> int:
         """Compact small files if there are enough, and return how many; 0 after a lost race."""
@@ -265,6 +297,8 @@ class Pipeline:
             self.definition.name,
             self.topic_source.topic.name,
             self.definition.table,
+            self.times,
+            self.clock,
         )
 
     def rows(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> "DataFrame":
@@ -398,9 +432,10 @@ class Pipeline:
             backlogs = {n: one.up_to(bounds[n].sealed_end) for n, one in backlogs.items()}
         ends = next_ends(
             backlogs,
-            self.definition.batch_rows,
+            self.pace.row_count_max(self.definition.batch_rows),
             self.definition.size_max,
         )
+        self.left = sum(max(0, one.end - ends[n]) for n, one in backlogs.items())
         return starts, ends
 
     def _copy(
