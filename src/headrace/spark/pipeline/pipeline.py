@@ -201,6 +201,15 @@ class Pipeline:
             times=times,
         )
 
+    def backlog(self) -> int:
+        """Return how many rows of the log are not in the table yet."""
+        record, bounds = self._record(), self.topic_source.bounds()
+        starts = {
+            n: each.first if record is None else record.start_of(n, each.first)
+            for n, each in bounds.items()
+        }
+        return sum(max(0, each.end - starts[n]) for n, each in bounds.items())
+
     def _is_still_idle(self) -> bool:
         """Whether there is nothing to do by the last look, which is still that of the table.
 
