@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Final
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ROWS_MAX: Final = 2_000_000  # of a short run
+# Of a short run. With SQL the quick compiler saves 7 s of processor time at the start, and
+# takes 14 to 30 % more per row; a copy is no slower.
+ROWS_MAX: Final = 4_000_000
 _QUICK: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _QUIET: Final = "-Xlog:disable -Xlog:all=error:stderr"  # of classes that cannot be archived
 _EXIT_SECONDS: Final = 120.0  # for Java to write the archive at its end

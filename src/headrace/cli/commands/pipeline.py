@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.spark.pipeline.definition import Definition
-    from headrace.spark.pipeline.pipeline import Round
+    from headrace.spark.pipeline.pipeline import Pipeline, Round
     from headrace.spark.quick_start import QuickStart
 
 Master = Annotated[str, typer.Option(help="Spark master URL.")]
@@ -123,19 +123,16 @@ def run(
         headrace pipeline run orders.toml --once --json
     """
     from headrace.spark.pipeline.pipeline import opened
-    from headrace.spark.quick_start import ROWS_MAX, QuickStart
+    from headrace.spark.quick_start import QuickStart
 
     definition, began = load(file), time.monotonic()
     _look_up(definition)
     rounds: list[Round] = []
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    quick = QuickStart()
+    quick, is_interrupted = QuickStart(), False
 
-    def start() -> "SparkSession":
-        is_quick = once and quick_start and pipeline.backlog() <= ROWS_MAX
-        return _spark(master, quick if is_quick else None)
-
-    with opened(start, definition) as pipeline:
+    usable = quick if once and quick_start else None
+    with opened(lambda: _started(master, pipeline, usable), definition) as pipeline:
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
         pipeline.on_note = say
         try:
@@ -147,13 +144,13 @@ def run(
             if not once:
                 say("stopped by request; the table records where to resume")
         except KeyboardInterrupt:
+            is_interrupted = True
             say("stopped; the table records where to resume")
         if pipeline.flaw:
             say(f"`headrace pipeline status` does not show this run: {pipeline.flaw}")
         lost = pipeline.lost
-        if quick.making is not None:
-            with words().status("saving Spark's classes, for faster starts …"):
-                quick.finish(pipeline.spark)
+        if not is_interrupted:
+            _save_classes(quick, pipeline)
     if as_json:
         seconds = time.monotonic() - began
         print_json(_ran(definition, rounds, lost, pipeline.compacted, seconds))
@@ -212,6 +209,20 @@ def _look_up(definition: "Definition") -> None:
     refuse_missing(definition)
     find_java()
     TopicSource(parse(definition.options), "10s").close()
+
+
+def _started(master: str, pipeline: "Pipeline", quick: "QuickStart | None") -> "SparkSession":
+    """Start Spark; with a quick start if there are few rows to bring."""
+    from headrace.spark.quick_start import ROWS_MAX
+
+    is_short = quick is not None and pipeline.backlog() <= ROWS_MAX
+    return _spark(master, quick if is_short else None)
+
+
+def _save_classes(quick: "QuickStart", pipeline: "Pipeline") -> None:
+    if quick.making is not None:
+        with words().status("saving Spark's classes, for faster starts …"):
+            quick.finish(pipeline.spark)
 
 
 def _spark(master: str, quick: "QuickStart | None" = None) -> "SparkSession":
