@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from headrace.errors import Unavailable
+from headrace.spark.quick_start import QuickStart, cache, java_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -81,12 +82,7 @@ def _packaged(tried: list[str]) -> Java:
 
 def _with_launcher(java: Path) -> Path:
     """Return a Java home whose `java` drops the flag. Reused between calls."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    home = (
-        cache
-        / "headrace"
-        / f"java-{java.parent.parent.name}-{zlib.crc32(str(java).encode()):08x}"
-    )
+    home = cache() / f"java-{java.parent.parent.name}-{zlib.crc32(str(java).encode()):08x}"
     launcher = home / "bin" / "java"
     text = _LAUNCHER.format(flag=_FLAG, java=java)
     if not launcher.is_file() or launcher.read_text() != text:
@@ -126,10 +122,16 @@ _ON_ONE_MACHINE: Final = {
 }
 
 
-def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> "SparkSession":
+def session(
+    app: str = "headrace",
+    master: str = "local[*]",
+    quick_start: QuickStart | None = None,
+    **conf: object,
+) -> "SparkSession":
     """Return the session of this process, starting it if needed.
 
-    `conf` are Spark settings, with `__` for each dot: `spark__driver__memory="2g"`.
+    `conf` are Spark settings, with `__` for each dot: `spark__driver__memory="2g"`. With
+    `quick_start` its JVM is one for a short run.
     """
     try:
         from pyspark.sql import SparkSession
@@ -145,7 +147,10 @@ def session(app: str = "headrace", master: str = "local[*]", **conf: object) -> 
     is_local = master.startswith(_LOCAL)
     settings = {**_ALWAYS, **(_ON_ONE_MACHINE if is_local else {})}
     words = Path(__file__).with_name("log4j2.properties").as_uri()
-    settings["spark.driver.extraJavaOptions"] = f"-Dlog4j2.configurationFile={words}"
+    options = f"-Dlog4j2.configurationFile={words}"
+    if quick_start is not None:
+        options += f" {quick_start.options(java_command(java.home))}"
+    settings["spark.driver.extraJavaOptions"] = options
     settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
     builder = SparkSession.builder.appName(app).master(master)
     for key, value in settings.items():

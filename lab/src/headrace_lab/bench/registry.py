@@ -7,6 +7,7 @@ from headrace.errors import Rejected
 from headrace_lab.bench import disk, remote
 from headrace_lab.bench.cases import (
     fetch,
+    freshness,
     ingest,
     journal,
     partitions,
@@ -40,6 +41,7 @@ BENCHES: dict[str, Bench] = {
     "sealed": sealed,
     "open": opening,
     "spark": spark,
+    "freshness": freshness,
 }
 
 

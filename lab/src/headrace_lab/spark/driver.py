@@ -281,7 +281,7 @@ def main(text: str) -> None:
     conf = {key.replace(".", "__"): value for key, value in settings.conf.items()}
     with ExitStack() as exits:
         exits.enter_context(planted(settings.plant))
-        spark = session("headrace-chaos", settings.master, **conf)
+        spark = session("headrace-chaos", settings.master, quick_start=None, **conf)
         sink = sink_of(settings.plant)
         if sink is not None:
             spark.dataSource.register(sink)

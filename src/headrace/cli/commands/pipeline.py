@@ -19,7 +19,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from headrace.spark.pipeline.definition import Definition
-    from headrace.spark.pipeline.pipeline import Round
+    from headrace.spark.pipeline.pipeline import Pipeline, Round
+    from headrace.spark.quick_start import QuickStart
 
 Master = Annotated[str, typer.Option(help="Spark master URL.")]
 MINUTES_SHOWN = 3  # the least number of minutes that is shown as minutes
@@ -104,6 +105,13 @@ def run(
         bool, typer.Option("--once", help="Stop once all rows present now are in the table.")
     ] = False,
     master: Master = "local[*]",
+    quick_start: Annotated[
+        bool,
+        typer.Option(
+            "--quick-start/--no-quick-start",
+            help="With --once and few rows: start Spark faster, with a cache of its classes.",
+        ),
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Run a pipeline until it is stopped, or once. No rows are lost either way.
@@ -117,13 +125,20 @@ def run(
         headrace pipeline run orders.toml --once --json
     """
     from headrace.spark.pipeline.pipeline import opened
+    from headrace.spark.quick_start import QuickStart
 
     definition, began = load(file), time.monotonic()
     _look_up(definition)
     rounds: list[Round] = []
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    with opened(lambda: _spark(master), definition) as pipeline, _warnings_said():
+    quick, is_interrupted = QuickStart(), False
+
+    def started() -> "SparkSession":
+        return _started(master, pipeline, quick if once and quick_start else None)
+
+    with opened(started, definition) as pipeline, _warnings_said():
         say(f"{definition.name}: {definition.topic} -> {definition.table}")
+        pipeline.on_note = say
         try:
             with closing(pipeline.run(once=once)) as running:
                 for done in running:
@@ -133,10 +148,13 @@ def run(
             if not once:
                 say("stopped by request; the table records where to resume")
         except KeyboardInterrupt:
+            is_interrupted = True
             say("stopped; the table records where to resume")
         if pipeline.flaw:
             say(f"`headrace pipeline status` does not show this run: {pipeline.flaw}")
         lost = pipeline.lost
+        if not is_interrupted:
+            _save_classes(quick, pipeline)
     if as_json:
         seconds = time.monotonic() - began
         print_json(_ran(definition, rounds, lost, pipeline.compacted, seconds))
@@ -205,11 +223,25 @@ def _look_up(definition: "Definition") -> None:
     TopicSource(parse(definition.options), "10s").close()
 
 
-def _spark(master: str) -> "SparkSession":
+def _started(master: str, pipeline: "Pipeline", quick: "QuickStart | None") -> "SparkSession":
+    """Start Spark; with a quick start if there are few rows to bring."""
+    from headrace.spark.quick_start import ROWS_MAX
+
+    is_short = quick is not None and pipeline.backlog() <= ROWS_MAX
+    return _spark(master, quick if is_short else None)
+
+
+def _save_classes(quick: "QuickStart", pipeline: "Pipeline") -> None:
+    if quick.making is not None:
+        with words().status("saving Spark's classes, for faster starts …"):
+            quick.finish(pipeline.spark)
+
+
+def _spark(master: str, quick: "QuickStart | None" = None) -> "SparkSession":
     from headrace.spark import session
 
     with words().status("starting Spark …"):
-        return session("headrace-pipeline", master)
+        return session("headrace-pipeline", master, quick)
 
 
 def _tell(done: "Round") -> None:

@@ -152,7 +152,8 @@ def _executors(
         store=None if table is None or table.is_path else partial(flaw_of, table),
     )
     with words().status("starting Spark …"):
-        spark = session("headrace-check", master, **{key: value for key, _, value in pairs})
+        given = {key: value for key, _, value in pairs}
+        spark = session("headrace-check", master, None, **given)
     try:
         found = look(spark, what)
     finally:

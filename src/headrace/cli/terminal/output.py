@@ -39,13 +39,18 @@ def print_json(value: msgspec.Struct) -> None:
 
 def print_table(heads: Sequence[str], lines: Sequence[Sequence[str]], title: str = "") -> None:
     """Print a table: the first column left-aligned, numbers right-aligned."""
+    console().print(table_of(heads, lines, title))
+
+
+def table_of(heads: Sequence[str], lines: Sequence[Sequence[str]], title: str = "") -> Table:
+    """Return a table as `print_table` prints it."""
     table = Table(title=title or None, title_justify="left", box=None, pad_edge=False)
     for number, head in enumerate(heads):
         is_number = number > 0 and all(_is_number(line[number]) for line in lines)
         table.add_column(head, justify="right" if is_number else "left", overflow="fold")
     for line in lines:
         table.add_row(*map(escape, line))
-    console().print(table)
+    return table
 
 
 def console() -> Console:

@@ -10,6 +10,7 @@ batch_rows = 1_000_000               # at most, in one commit
 batch_size = "1GiB"
 min_partitions = 0                   # at least so many tasks a round; 0 for one per core
 interval = "1s"                      # between polls for new rows
+freshness = "5s"                     # instead: rows should be in the table within this time
 file_size = "128MiB"                 # small files are compacted up to it; "0" disables that
 tail = "rows"                        # "sealed": only rows that are in sealed segments
 
@@ -47,8 +48,10 @@ _KINDS: Final[dict[str, type]] = {
 _LEAST: Final = {
     "batch_size": "64KiB",  # a smaller commit is mostly overhead
     "interval": "100ms",  # a poll of node and table takes about as long
+    "freshness": "1s",  # a round of Spark takes about half as long
     "file_size": "0",
 }
+_TIMES: Final = ("interval", "freshness")
 _SAID: Final[dict[type, str]] = {
     bool: "true or false",
     int: "an integer",
@@ -73,6 +76,7 @@ class Definition:
     batch_size: str = "1GiB"
     min_partitions: int = 0
     interval: str = "1s"
+    freshness: str = ""
     file_size: str = "128MiB"
     tail: str = ROWS
     token_file: str = ""
@@ -95,6 +99,11 @@ class Definition:
     @property
     def interval_seconds(self) -> float:
         return parse_duration(self.interval).seconds
+
+    @property
+    def freshness_seconds(self) -> float | None:
+        """The time within which rows should be in the table, if there is a target."""
+        return parse_duration(self.freshness).seconds if self.freshness else None
 
     @property
     def transform_key(self) -> str:
@@ -138,6 +147,10 @@ def define(found: dict[str, Any], root: Path, source: str = "") -> Definition:
     for key in ("name", "topic", "table"):
         if not found.get(key):
             raise BadConfig(key, "is required", source=source, hint=f'Add {key} = "…"')
+    if all(found.get(key) for key in _TIMES):
+        flaw = "cannot be combined with interval"
+        hint = "Remove interval: the driver chooses when to look, so that rows are in time"
+        raise BadConfig("freshness", flaw, source=source, hint=hint)
     _refuse_urls(found, source)
     rooted = {**_rooted(found, root), "table": _table(found, root, source)}
     made = Definition(**rooted)
@@ -200,6 +213,8 @@ def _check(made: Definition, source: str) -> None:
         raise BadConfig("min_partitions", flaw, source=source)
     for key, least in _LEAST.items():
         said = getattr(made, key)
+        if key == "freshness" and not said:
+            continue
         try:
             is_enough = _amount(key, said) >= _amount(key, least)
         except BadConfig as error:
@@ -223,4 +238,4 @@ def _check_tail(made: Definition, source: str) -> None:
 
 
 def _amount(key: str, said: str) -> int:
-    return parse_duration(said).us if key == "interval" else parse_size(said)
+    return parse_duration(said).us if key in _TIMES else parse_size(said)

@@ -18,7 +18,7 @@ from typing import Any, Final
 import pyarrow as pa
 
 import headrace
-from headrace.errors import BadRequest, TopicExists, TopicUnknown
+from headrace.errors import BadRequest, Rejected, TopicExists, TopicUnknown
 
 NAME: Final = "headrace/pipelines"
 KEPT: Final = "7d"
@@ -31,7 +31,8 @@ _GROUP: Final = "pipeline."  # plus the name: the consumer group that holds rows
 _REPORT: Final = "report"
 _STOP: Final = "stop"
 _TIMESTAMP: Final = pa.timestamp("us", "UTC")
-SCHEMA: Final = pa.schema(
+_TIMES: Final = ("to_table_p50", "to_table_p99")
+_FIRST: Final = pa.schema(
     [
         ("kind", pa.string()),
         ("pipeline", pa.string()),
@@ -48,6 +49,8 @@ SCHEMA: Final = pa.schema(
         ("note", pa.string()),
     ]
 )
+# Topics of earlier releases lack the rest, until a driver of this one reports.
+SCHEMA: Final = pa.schema([*_FIRST, *(pa.field(name, pa.float64()) for name in _TIMES)])
 
 
 class DriverState(StrEnum):
@@ -74,7 +77,9 @@ class Report:
     committed_at: datetime | None = None
     host: str = ""
     pid: int = 0
-    note: str = ""  # why it failed
+    note: str = ""  # why it failed, or what it does not keep
+    to_table_p50: float | None = None  # seconds from the append of a row to its commit
+    to_table_p99: float | None = None
     reported_at: datetime | None = None  # when the log got it
 
     def at(self, now: datetime) -> "Report":
@@ -104,7 +109,7 @@ def find(log: "headrace.Log") -> "headrace.Topic | None":
         return None
     missing = [
         one.name
-        for one in SCHEMA
+        for one in _FIRST
         if one.name not in topic.schema.names or topic.schema.field(one.name).type != one.type
     ]
     if missing or topic.partitions != 1:
@@ -125,13 +130,20 @@ def make(log: "headrace.Log") -> "headrace.Topic":
             log.create_topic(NAME, SCHEMA, retention=KEPT, retention_size=KEPT_SIZE)
         found = find(log)
     assert found is not None
+    new = [one for one in SCHEMA if one.name not in found.schema.names]
+    if new:
+        with suppress(Rejected):  # another driver was faster
+            found.evolve(pa.schema([*found.schema, *new]))
+        found.refresh()
     return found
 
 
-def tell(topic: "headrace.Topic", report: Report) -> None:
-    """Append a report."""
+def tell(topic: "headrace.Topic", report: Report) -> datetime | None:
+    """Append a report. Returns when, by the log's clock; None if it is trimmed already."""
     row = {field.name: getattr(report, field.name, None) for field in SCHEMA}
-    _append(topic, {**row, "kind": _REPORT, "state": str(report.state)})
+    place = _append(topic, {**row, "kind": _REPORT, "state": str(report.state)})
+    rows = topic.read(start=place, end=place + 1, columns=["_timestamp"]).to_table()
+    return rows.column(0)[0].as_py() if rows.num_rows else None
 
 
 def ask_to_stop(topic: "headrace.Topic", report: Report) -> None:
@@ -148,6 +160,8 @@ def end_of(topic: "headrace.Topic") -> int:
 
 def is_asked(topic: "headrace.Topic", run: str, start: int, end: int) -> bool:
     """Whether rows `start` up to but not including `end` ask a driver to stop."""
+    if start >= end:
+        return False
     start = max(start, topic.bounds()[0].first)
     if start >= end:
         return False
@@ -187,12 +201,14 @@ def summed_up(reports: Iterable[Report]) -> dict[tuple[str, str], Report]:
     return found
 
 
-def _append(topic: "headrace.Topic", row: Mapping[str, Any]) -> None:
+def _append(topic: "headrace.Topic", row: Mapping[str, Any]) -> int:
     cut = {
         name: value[:TEXT_SIZE_MAX] if isinstance(value, str) else value
         for name, value in row.items()
     }
-    topic.append(pa.Table.from_pylist([cut], SCHEMA), partition=0)
+    # A topic of another release has other columns besides the first ones.
+    appended = topic.append(pa.Table.from_pylist([cut], topic.schema), partition=0)
+    return appended.ranges[0].start
 
 
 def _report_of(row: Mapping[str, Any]) -> Report | None:
@@ -213,4 +229,6 @@ def _report_of(row: Mapping[str, Any]) -> Report | None:
         pid=row["pid"] or 0,
         note=row["note"] or "",
         reported_at=row["_timestamp"],
+        to_table_p50=row.get("to_table_p50"),  # a topic of an earlier release has none
+        to_table_p99=row.get("to_table_p99"),
     )

@@ -20,6 +20,7 @@ import headrace
 from headrace.errors import HeadraceError
 from headrace.spark.pipeline import driver_reports
 from headrace.spark.pipeline.driver_reports import DriverState, Report
+from headrace.spark.pipeline.table_times import HIGH, MEDIAN, LogClock, TableTimes
 
 EVERY_SECONDS: Final = 15.0  # between reports without news
 NEWS_SECONDS: Final = 5.0  # between reports with news
@@ -32,7 +33,13 @@ class PipelineHeartbeat:
     """The heartbeat of one driver while it runs: `with PipelineHeartbeat(…) as heartbeat`."""
 
     def __init__(
-        self, connect: Callable[[], "headrace.Log"], pipeline: str, topic: str, table: str
+        self,
+        connect: Callable[[], "headrace.Log"],
+        pipeline: str,
+        topic: str,
+        table: str,
+        times: TableTimes | None = None,  # reported
+        clock: LogClock | None = None,  # set by each report
     ) -> None:
         self._connect = connect
         self._log: headrace.Log | None = None  # connected with the first report
@@ -45,6 +52,8 @@ class PipelineHeartbeat:
             host=socket.gethostname(),
             pid=os.getpid(),
         )
+        self._times = TableTimes() if times is None else times
+        self._clock = LogClock() if clock is None else clock
         self.flaw = ""  # why the last report failed
         self.asked = threading.Event()  # to stop after the current batch
         self._topic: headrace.Topic | None = None
@@ -82,6 +91,12 @@ class PipelineHeartbeat:
             self._report = replace(self._report, version=version, rows=rows, committed_at=now)
             self._has_news = True
 
+    def note(self, text: str) -> None:
+        """Record what people should know; empty for nothing."""
+        with self._lock:
+            self._report = replace(self._report, note=text)
+            self._has_news = True
+
     def _go_on(self) -> None:
         while not self._is_over.wait(TICK_SECONDS):
             self._listen()
@@ -109,9 +124,17 @@ class PipelineHeartbeat:
         self._told_at = time.monotonic()
         with self._lock:
             self._has_news = False
-            report = replace(self._report, rows_per_second=self._rate())
+            report = replace(
+                self._report,
+                rows_per_second=self._rate(),
+                to_table_p50=self._times.quantile(MEDIAN),
+                to_table_p99=self._times.quantile(HIGH),
+            )
         try:
-            driver_reports.tell(self._found(), report)
+            topic, before = self._found(), time.time()
+            at = driver_reports.tell(topic, report)
+            if at is not None:
+                self._clock.learn(before, at.timestamp(), time.time())
             self.flaw = ""
         except HeadraceError as error:
             self._topic, self.flaw = None, str(error)

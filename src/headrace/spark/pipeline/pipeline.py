@@ -49,8 +49,10 @@ from headrace.spark.pipeline.definition import SEALED, SOURCE, Definition, refus
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.failing_row import Ranges, failing_row
 from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
+from headrace.spark.pipeline.pace import Pace
 from headrace.spark.pipeline.row_by_row import refuse_mixing
 from headrace.spark.pipeline.sealed_rows import SealedRows, leased, planned
+from headrace.spark.pipeline.table_times import LogClock, RowTimes, TableTimes, read_times
 from headrace.spark.pipeline.tail import replacements, segment_places
 from headrace.spark.source.data_source import spark_schema
 from headrace.spark.source.segment_scan import is_scan
@@ -69,6 +71,7 @@ from headrace.spark.tables.table_record import (
     LogSource,
     Record,
     Removed,
+    UnchangedTable,
     create,
     is_made,
     look,
@@ -113,6 +116,7 @@ class Round:
     ends: Mapping[int, int]
     seconds: float
     lag: int  # rows of the log after the new ends
+    times: tuple[RowTimes, ...] = ()  # of its rows to the table, of each partition
 
 
 @dataclass(slots=True)
@@ -129,11 +133,17 @@ class Pipeline:
     told: Mapping[int, int] | None = None  # the cursor of the pipeline's group, if known
     unlooked: int = FILES_MIN  # files since the last search for small ones; unknown at first
     watch: Watch = field(default_factory=Watch)  # for restores of the table
+    idle: UnchangedTable | None = None  # what the last look found, if that had no new rows
     compacted: int = 0  # small files that were replaced
     # Of files that segments could replace: the topic's life whose rows they have as they are.
     lives: dict[str, str] = field(default_factory=dict)
     flaw: str = ""  # why the last report of this driver failed
     scans: BatchScans = field(default_factory=BatchScans)  # of sealed rows, with a transform
+    left: int = 0  # rows that the last look found and left to the next round
+    pace: Pace = field(default_factory=lambda: Pace(0.0))
+    times: TableTimes = field(default_factory=TableTimes)
+    clock: LogClock = field(default_factory=LogClock)
+    on_note: Callable[[str], None] = field(default=lambda text: None)  # for people, seldom
     on_step: Callable[[str], None] = field(default=lambda step: None)  # named crash points
     _begun: "tuple[SparkSession, Transform] | None" = None
 
@@ -170,8 +180,11 @@ class Pipeline:
         """Load the next rows into the table. None: there are none, or the race was lost."""
         began = time.monotonic()
         self.topic_source.topic.refresh()
+        if self._is_still_idle():
+            return None
         record = self._record()
         if record is not None and self._next(record) is None:
+            self.idle = UnchangedTable.of(record)
             return None
         record = self._fitting(record)
         if record is None:
@@ -192,7 +205,10 @@ class Pipeline:
             files = None
         if files is None:
             return None
+        committed_at = self.clock.now()
         self.on_step("after commit")
+        # Before the cursor moves on, which lets the log drop the rows.
+        times = read_times(self.topic_source.topic, starts, ends, committed_at)
         self._tell(ends)
         bounds = self.topic_source.bounds()
         return Round(
@@ -205,7 +221,29 @@ class Pipeline:
             ends=ends,
             seconds=time.monotonic() - began,
             lag=sum(max(0, bounds[n].end - end) for n, end in ends.items()),
+            times=times,
         )
+
+    def backlog(self) -> int:
+        """Return how many rows of the log are not in the table yet."""
+        record, bounds = self._record(), self.topic_source.bounds()
+        starts = {
+            n: each.first if record is None else record.start_of(n, each.first)
+            for n, each in bounds.items()
+        }
+        return sum(max(0, each.end - starts[n]) for n, each in bounds.items())
+
+    def _is_still_idle(self) -> bool:
+        """Whether there is nothing to do by the last look, which is still that of the table.
+
+        Opening a table reads its log. An idle driver polls every second, so it only makes sure
+        that there is no new entry; a round that has rows always looks anew.
+        """
+        idle, self.idle = self.idle, None
+        if idle is None or not idle.is_current() or self._next(idle.record) is not None:
+            return False
+        self.idle = idle
+        return True
 
     def _sealed(
         self, starts: Places, ends: Places, *, is_required: bool = False
@@ -239,14 +277,19 @@ class Pipeline:
         """Run rounds until asked to stop; with `once`, until all current rows are loaded."""
         until = {number: each.end for number, each in self.topic_source.bounds().items()}
         losses = 0  # in a row
+        definition = self.definition
+        target = None if once else definition.freshness_seconds
+        self.pace = Pace(definition.interval_seconds, target)
         with self._reporter() as reporter:
+            if target is not None:
+                self.begin()  # the first rows do not wait for Spark to start
             while not reporter.asked.is_set():
-                before = self.lost
+                before, began = self.lost, time.monotonic()
                 done = self.round()
                 losses = losses + 1 if self.lost > before else 0
                 self.flaw = reporter.flaw
                 if done is not None:
-                    reporter.done(done.version, done.row_count)
+                    self._took(done, reporter)
                     yield done
                     self.unlooked += done.file_count - done.segment_count
                     if self.unlooked >= FILES_MIN:
@@ -255,10 +298,25 @@ class Pipeline:
                         return
                 elif losses:
                     reporter.asked.wait(PAUSES.after(losses))
+                    continue
                 elif once:
                     return
-                else:
-                    reporter.asked.wait(self.definition.interval_seconds)
+                if done is None or not self.left:
+                    since = time.monotonic() - began
+                    reporter.asked.wait(self.pace.wait(since, found=done is not None))
+
+    def _took(self, done: Round, reporter: PipelineHeartbeat) -> None:
+        """Report a round. Say so once if the target is not kept any more, or is again."""
+        was_late = self.pace.is_late
+        slowest = max((one.oldest for one in done.times), default=None)
+        self.pace.done(done.seconds, done.row_count, slowest)
+        self.times.add(done.times)
+        if self.pace.is_late != was_late:
+            target = f"freshness = {self.definition.freshness}"
+            late = f"rows take up to {slowest:.1f} s to the table, more than {target}"
+            reporter.note(late if self.pace.is_late else "")
+            self.on_note(late if self.pace.is_late else f"rows are in time again: {target}")
+        reporter.done(done.version, done.row_count)
 
     def compact(self, files_min: int = FILES_MIN) -> int:
         """Compact small files if there are enough, and return how many; 0 after a lost race."""
@@ -317,6 +375,8 @@ class Pipeline:
             self.definition.name,
             self.topic_source.topic.name,
             self.definition.table,
+            self.times,
+            self.clock,
         )
 
     def rows(self, starts: Places, ends: Places) -> "DataFrame":
@@ -479,12 +539,16 @@ class Pipeline:
                     hint="Skip them; the table records that: headrace pipeline reset "
                     f"FILE --to '{_json({number: each.first})}'",
                 )
+        # Of the same look: a partition that came since has no start.
+        backlogs = self.topic_source.backlogs(starts, bounds)
+        if self.definition.tail == SEALED:
+            backlogs = {n: one.up_to(bounds[n].sealed_end) for n, one in backlogs.items()}
         ends = next_ends(
-            # Of the same look: a partition that came since has no start.
-            self.topic_source.backlogs(starts, bounds),
-            self.definition.batch_rows,
+            backlogs,
+            self.pace.row_count_max(self.definition.batch_rows),
             self.definition.size_max,
         )
+        self.left = sum(max(0, one.end - ends[n]) for n, one in backlogs.items())
         return starts, ends
 
     def _copy(

@@ -3,11 +3,10 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 from deltalake.fs import DeltaStorageHandler
@@ -19,6 +18,9 @@ from headrace.spark.stores.options import storage_options
 from headrace.spark.stores.seam import joined
 from headrace.spark.stores.store import store_of
 from headrace.spark.worker.files import COPY_KEY
+
+if TYPE_CHECKING:
+    import pyarrow.dataset as ds
 
 # Statistics that tell which rows a file has.
 _PLACED: Final = (
@@ -113,24 +115,28 @@ def refuse_missing(location: Location, files: Sequence[LiveFile]) -> None:
             )
 
 
-def rows_of(location: Location, table: DeltaTable, names: Sequence[str]) -> ds.Dataset:
+def rows_of(location: Location, table: DeltaTable, names: Sequence[str]) -> "ds.Dataset":
     """Return the rows of files as those of the table. Page checksums are verified."""
     schema = pa.schema(table.schema().to_arrow())
     return as_dataset(schema, fragments_of(location, names))
 
 
-def fragments_of(location: Location, names: Sequence[str]) -> list[ds.ParquetFileFragment]:
+def fragments_of(location: Location, names: Sequence[str]) -> "list[ds.ParquetFileFragment]":
     """Return files that are to be read with their page checksums. None is opened yet."""
     where, how = file_system(location), _format()
     return [how.make_fragment(_file_path(location, name), where) for name in names]
 
 
-def as_dataset(schema: pa.Schema, files: Sequence[ds.ParquetFileFragment]) -> ds.Dataset:
+def as_dataset(schema: pa.Schema, files: "Sequence[ds.ParquetFileFragment]") -> "ds.Dataset":
     """Return the rows of files, or of parts of them, with the columns of a table."""
+    import pyarrow.dataset as ds  # imports pandas: a third of a second, for readers only
+
     return ds.FileSystemDataset(files, schema, _format())
 
 
-def _format() -> ds.ParquetFileFormat:
+def _format() -> "ds.ParquetFileFormat":
+    import pyarrow.dataset as ds  # likewise
+
     checked = ds.ParquetFragmentScanOptions(page_checksum_verification=True)
     return ds.ParquetFileFormat(default_fragment_scan_options=checked)
 

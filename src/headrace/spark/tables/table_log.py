@@ -20,6 +20,7 @@ LOG: Final = "_delta_log"
 _DIGITS: Final = 20  # of an entry's version, in its name
 _TRIES_MAX: Final = 20
 _WHOLE: Final = 2**62  # more bytes than a file has
+_ENTRY_END: Final = 4096  # bytes
 _RESTORE: Final = "Restore it from a backup"
 _NEWEST: Final = (
     ". It is the newest entry: if its commit was interrupted, move it away, and the pipeline "
@@ -55,6 +56,17 @@ def read_entry(store: FileStore, version: int) -> list[Action] | None:
         return _actions(data)
     except ValueError as error:
         raise log_damage(store, ValueError(f"version {version} has {error}")) from error
+
+
+def entry_end(store: FileStore, version: int) -> bytes | None:
+    """Return the end of an entry, to know it again; None if it is not there.
+
+    Entries have random ids and names of files, so those of two tables differ.
+    """
+    try:
+        return store.tail(entry_name(version), _ENTRY_END)
+    except NotInStore:
+        return None
 
 
 def each_of(actions: Sequence[Action], kind: str) -> list[Any]:

@@ -54,6 +54,7 @@ from headrace.spark.tables.table_features import (
 )
 from headrace.spark.tables.table_log import (
     each_of,
+    entry_end,
     entry_name,
     flawed_entry,
     has_log,
@@ -425,6 +426,27 @@ class Record:
                 return
             except NotInStore as gone:  # cleaned up: a checkpoint has its content
                 names.remove(gone.name)
+
+
+@dataclass(frozen=True, slots=True)
+class UnchangedTable:
+    """A look at a table that found nothing to do. It holds until the table's log grows."""
+
+    record: Record
+    end: bytes  # of the newest entry of its log
+
+    @classmethod
+    def of(cls, record: Record) -> "UnchangedTable | None":
+        end = entry_end(record.store, record.table.version())
+        return None if end is None else cls(record, end)
+
+    def is_current(self) -> bool:
+        """Whether the newest entry is still the newest, and the same."""
+        store, version = self.record.store, self.record.table.version()
+        return (
+            store.head(entry_name(version + 1)) is None
+            and entry_end(store, version) == self.end
+        )
 
 
 def at(where: Where) -> Location:
