@@ -2,6 +2,7 @@
 
 import secrets
 import signal
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from headrace.cli.terminal.exits import Exit
 from headrace.cli.terminal.location import empty_place
 from headrace.cli.terminal.output import Json, JsonShape, print_json, print_table, say, words
 from headrace.errors import BadRequest, Unavailable
-from headrace_lab.spark.names import OF_EXECUTORS, Point, plan, point_named
+from headrace_lab.spark.names import OF_BUCKETS, OF_EXECUTORS, Point, plan, point_named
 
 if TYPE_CHECKING:
     from headrace_lab.spark.plants import Plant
@@ -23,6 +24,13 @@ SEED_BITS = 16  # short enough to type again
 
 _HELD, _BROKEN, _NOT_SHOWN = "held", "broken", "not shown"
 _EXITS = {_HELD: Exit.OK, _BROKEN: Exit.FAILURE, _NOT_SHOWN: Exit.NOT_SHOWN}
+
+
+class Store(StrEnum):
+    """Where the table of a run is."""
+
+    PATH = "path"
+    S3 = "s3"
 
 
 class ChaosStrike(JsonShape, frozen=True, kw_only=True):
@@ -96,6 +104,10 @@ def chaos_spark(
     cluster: Annotated[
         bool, typer.Option("--cluster", help="Use a real Spark cluster of two workers.")
     ] = False,
+    store: Annotated[
+        Store,
+        typer.Option(help="Where the table is: a directory, or a bucket of an S3 here."),
+    ] = Store.PATH,
     mutants: Annotated[
         bool, typer.Option("--mutants", help="Plant each known bug; all must be caught.")
     ] = False,
@@ -119,10 +131,11 @@ def chaos_spark(
 
     In each run producers send rows to a node and keep ledgers; a pipeline loads the rows into
     a Delta table, and a streaming query copies them to a second topic. A process is killed with
-    SIGKILL five times, on a cluster four times: at moments that are held open until the kill,
-    and at random moments. Then table and second topic are compared with the ledgers, by plain
-    pyarrow and by a proof. Exits with 1 if a row was lost, duplicated or invented, and with 7
-    if a planned point landed neither three times nor as often as planned.
+    SIGKILL at moments that are held open until the kill, and at random moments. Beside a commit
+    nobody may die: its answer is lost, another writer is faster, or the store is away. Then
+    table and second topic are compared with the ledgers, by plain pyarrow and by a proof.
+    Exits with 1 if a row was lost, duplicated or invented, and with 7 if a planned point
+    landed neither three times nor as often as planned.
 
     Examples:
 
@@ -132,16 +145,24 @@ def chaos_spark(
 
         headrace chaos spark --cluster --runs 3 --json
 
+        headrace chaos spark --store s3 --runs 3
+
         headrace chaos spark --mutants
     """
-    points = _points(point or [], cluster=cluster)
+    points = _points(point or [], cluster=cluster, store=store)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also ends drivers and nodes
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     if mutants:
         _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
         return
-    aims = [points] * runs if points else plan(runs, Random(seed), cluster=cluster)
-    report = _performed(aims, seed, keep, cluster=cluster, budget=budget)
+    is_s3 = store == Store.S3
+    if is_s3 and cluster:
+        raise BadRequest(
+            "--store s3: a cluster writes to a directory", hint="Remove --cluster or --store"
+        )
+    planned = plan(runs, Random(seed), cluster=cluster, bucket=is_s3)
+    aims = [points] * runs if points else planned
+    report = _performed(aims, seed, keep, cluster=cluster, store=store, budget=budget)
     if as_json:
         print_json(_shape(report))
     else:
@@ -149,7 +170,7 @@ def chaos_spark(
     raise typer.Exit(_EXITS[_verdict(report)])
 
 
-def _points(given: list[str], *, cluster: bool) -> list[Point]:
+def _points(given: list[str], *, cluster: bool, store: Store) -> list[Point]:
     found = []
     for text in given:
         try:
@@ -163,6 +184,10 @@ def _points(given: list[str], *, cluster: bool) -> list[Point]:
             raise BadRequest(
                 f"--point {text!r}: executors exist only on a cluster", hint="Add --cluster"
             )
+        if found[-1] in OF_BUCKETS and store != Store.S3:
+            raise BadRequest(
+                f"--point {text!r}: only a bucket answers requests", hint="Add --store s3"
+            )
     return found
 
 
@@ -172,6 +197,7 @@ def _performed(
     keep: Path | None,
     *,
     cluster: bool = False,
+    store: Store = Store.PATH,
     budget: float | None = None,
     plant: str = "",
 ) -> "ChaosReport":
@@ -182,7 +208,7 @@ def _performed(
             f"{error.name} is not installed",
             hint="Install it: pip install 'headrace[spark,delta]'",
         ) from error
-    report = ChaosReport(seed, cluster)
+    report = ChaosReport(seed, cluster, store == Store.S3)
     out = words()
     with (
         empty_place(keep, "--keep", "chaos") as directory,

@@ -14,9 +14,9 @@ a JSON object with `word`:
 It reports what happens, one JSON object per line. A query or a round that fails because one of
 its processes was killed is restarted, as an operator of Spark would do.
 
-Steps are those of a round, two of a compaction: `new file`, before its commit, and `new version`,
-after it; two of any commit: `before entry` and `after entry`; and `after columns`, when a commit
-has widened the table.
+Steps are those of a round; two of a compaction, `new file`, before its commit, and `new
+version`, after it; two of any commit, `before entry` and `after entry`; and `after
+columns`, when a commit has widened the table.
 """
 
 import json
@@ -287,7 +287,11 @@ def commits_told(on_step: Callable[[str], None]) -> AbstractContextManager[None]
         on_step("after columns")
         return is_done
 
-    steps = ((Record, "compact", told), (Record, "_attempt", attempted), (Record, "widen", widened))
+    steps = (
+        (Record, "compact", told),
+        (Record, "_attempt", attempted),
+        (Record, "widen", widened),
+    )
     return Mutant("", "driver", steps).planted()
 
 

@@ -166,7 +166,9 @@ class Garage:
 
     def _start(self) -> ChaosDriver:
         self._count += 1
-        driver = ChaosDriver(self._settings, self._directory / f"driver-{self._count}.log", self.gate)
+        driver = ChaosDriver(
+            self._settings, self._directory / f"driver-{self._count}.log", self.gate
+        )
         self._made.append(driver)
         return driver
 
