@@ -17,7 +17,7 @@ from typing import BinaryIO, Final, cast
 from pyspark import daemon
 
 from headrace.spark.worker import files, segment_copy
-from headrace.spark.worker.files import Writing
+from headrace.spark.worker.files import PREFIX, Writing
 from headrace_lab.harness.mutants import Mutant
 from headrace_lab.spark.plants import planted
 
@@ -89,7 +89,7 @@ def main() -> None:
             gate.wait(name)
 
     def opened(path: str, mode: str) -> BinaryIO:
-        if gate.is_disk_hidden:
+        if gate.is_disk_hidden and not Path(path).name.startswith(PREFIX):  # it is no copy
             raise FileNotFoundError(path)
         return cast("BinaryIO", builtins.open(path, mode))
 

@@ -119,7 +119,11 @@ class Fault(Enum):
     CUT = "close the connection; the request is not carried out"
     HANG = "carry it out, and never answer"
     HOLD = "neither carry it out nor answer"
+    OVERTAKE = "put another body there first, and then carry it out"
     IGNORE_CONDITION = "carry it out without its If-None-Match"
+
+
+_NOT_CARRIED_OUT: Final = frozenset({Fault.ANSWER, Fault.CUT, Fault.HOLD})
 
 
 @dataclass(slots=True)
@@ -134,6 +138,7 @@ class Rule:
     code: str = "SlowDown"  # in the body, as S3 names it
     body: str = ""  # instead of one with the code
     location: str = ""  # where a redirect leads to
+    other: str = ""  # what another writer puts there first
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,29 +272,29 @@ class _Handler(BaseHTTPRequestHandler):
         body = self.rfile.read(int(self.headers.get("content-length") or 0))
         headers = {name.lower(): value for name, value in self.headers.items()}
         rule = self.server.proxy.fault_of(self.command, unquote(self.path), headers)
-        match rule.fault if rule else None:
-            case Fault.ANSWER:
-                self._fail(rule)
-            case Fault.CUT:
-                self._cut()
-            case Fault.ANSWER_AFTER:
-                self._forward(headers, body)
-                self._fail(rule)
-            case Fault.LOSE:
-                self._forward(headers, body)
-                self._cut()
-            case Fault.HANG:
-                self._forward(headers, body)
-                self.server.proxy.hang()
-                self._cut()
-            case Fault.HOLD:
-                self.server.proxy.hang()
-                self._cut()
-            case Fault.IGNORE_CONDITION:
+        if rule is None:
+            self._reply(*self._forward(headers, body))
+        else:
+            self._break(rule, headers, body)
+
+    def _break(self, rule: Rule, headers: dict[str, str], body: bytes) -> None:
+        """Do to a request what a rule says."""
+        fault = rule.fault
+        if fault not in _NOT_CARRIED_OUT:
+            if rule.other:
+                self._forward({}, rule.other.encode())
+            if fault == Fault.IGNORE_CONDITION:
                 headers.pop(_CONDITION, None)
-                self._reply(*self._forward(headers, body))
-            case None:
-                self._reply(*self._forward(headers, body))
+            answer = self._forward(headers, body)
+            if fault in (Fault.IGNORE_CONDITION, Fault.OVERTAKE):
+                self._reply(*answer)
+                return
+        if fault in (Fault.HANG, Fault.HOLD):
+            self.server.proxy.hang()
+        if fault in (Fault.ANSWER, Fault.ANSWER_AFTER):
+            self._fail(rule)
+        else:
+            self._cut()
 
     do_GET = do_PUT = do_POST = do_HEAD = do_DELETE = _handle  # noqa: N815
 
@@ -308,8 +313,7 @@ class _Handler(BaseHTTPRequestHandler):
         finally:
             upstream.close()
 
-    def _fail(self, rule: Rule | None) -> None:
-        assert rule is not None
+    def _fail(self, rule: Rule) -> None:
         text = f"<Error><Code>{rule.code}</Code><Message>planted</Message></Error>"
         body = (rule.body or text).encode()
         headers = {"content-type": "application/xml"}
