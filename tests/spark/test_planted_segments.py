@@ -22,7 +22,7 @@ from tests.spark.test_pipeline import a_definition, run
 from tests.spark.test_planted_commits import found, planted
 
 from headrace.errors import CorruptSegment, Unavailable
-from headrace.spark.pipeline import sealed_rows
+from headrace.spark.pipeline import pipeline, sealed_rows
 from headrace.spark.pipeline.pipeline import OFFSET, PARTITION
 from headrace.spark.pipeline.sealed_rows import SealedRows
 from headrace.spark.stores.path_store import PathStore
@@ -277,6 +277,26 @@ class TestStatistics:
 
 class TestRanges:
     """Which segments a round takes, and which rows around them: planned by the driver."""
+
+    def test_one_that_is_trimmed_while_it_is_copied_comes_whole(
+        self, spark, tmp_path, topic, monkeypatch
+    ):
+        """The lease keeps its file, and the place goes on behind it."""
+        topic.append(rows(0, 100), partition=0)
+        seal_all(tmp_path / "data")
+        real, firsts = pipeline.copy_files, []
+
+        def trimmed(*given):
+            topic.trim(100, 0, past_hold=True)
+            firsts.append(topic.bounds()[0].first)
+            return real(*given)
+
+        monkeypatch.setattr(pipeline, "copy_files", trimmed)
+        (done,) = run(spark, a_definition(tmp_path))
+        assert (firsts, done.segment_count) == ([100], done.file_count)
+        topic.append(rows(100, 110), partition=0)
+        run(spark, a_definition(tmp_path))
+        assert found(str(tmp_path / "table")) == list(range(110))
 
     @pytest.fixture
     def half(self, spark, tmp_path, topic):

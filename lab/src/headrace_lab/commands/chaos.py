@@ -33,6 +33,36 @@ class Store(StrEnum):
     S3 = "s3"
 
 
+Runs = Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs.")]
+Aims = Annotated[
+    list[str] | None,
+    typer.Option(help="Kill only at this point, in every run; may be repeated."),
+]
+OnCluster = Annotated[
+    bool, typer.Option("--cluster", help="Use a real Spark cluster of two workers.")
+]
+InStore = Annotated[
+    Store, typer.Option(help="Where the table is: a directory, or a bucket of an S3 here.")
+]
+Planted = Annotated[
+    bool, typer.Option("--mutants", help="Plant each known bug; all must be caught.")
+]
+Budget = Annotated[
+    float | None, typer.Option(min=0.0, help="Start no new run after this many seconds.")
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed for the moments; random by default.")
+]
+Kept = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        help="Keep the logs, tables and ledgers of all runs in this directory.",
+    ),
+]
+
+
 class ChaosStrike(JsonShape, frozen=True, kw_only=True):
     """One kill with SIGKILL, and the observed recovery."""
 
@@ -66,6 +96,7 @@ class ChaosShape(JsonShape, frozen=True, kw_only=True):
     verdict: str  # held, broken or not shown
     seed: int
     cluster: bool
+    store: str  # path or s3
     runs: list[ChaosRun]
     strikes: list[ChaosStrike]
     promised: dict[str, int]  # how often each point was attempted
@@ -96,35 +127,14 @@ def register(app: typer.Typer) -> None:
 
 
 def chaos_spark(
-    runs: Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs.")] = RUN_COUNT,
-    point: Annotated[
-        list[str] | None,
-        typer.Option(help="Kill only at this point, in every run; may be repeated."),
-    ] = None,
-    cluster: Annotated[
-        bool, typer.Option("--cluster", help="Use a real Spark cluster of two workers.")
-    ] = False,
-    store: Annotated[
-        Store,
-        typer.Option(help="Where the table is: a directory, or a bucket of an S3 here."),
-    ] = Store.PATH,
-    mutants: Annotated[
-        bool, typer.Option("--mutants", help="Plant each known bug; all must be caught.")
-    ] = False,
-    budget: Annotated[
-        float | None, typer.Option(min=0.0, help="Start no new run after this many seconds.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed for the moments; random by default.")
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            file_okay=False,
-            help="Keep the logs, tables and ledgers of all runs in this directory.",
-        ),
-    ] = None,
+    runs: Runs = RUN_COUNT,
+    point: Aims = None,
+    cluster: OnCluster = False,
+    store: InStore = Store.PATH,
+    mutants: Planted = False,
+    budget: Budget = None,
+    seed: Seed = None,
+    keep: Kept = None,
     as_json: Json = False,
 ) -> None:
     """Kill drivers, workers and nodes at named moments: every row must arrive exactly once.
@@ -153,7 +163,11 @@ def chaos_spark(
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also ends drivers and nodes
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     if mutants:
-        _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
+        _mutants(
+            seed,
+            as_json=as_json,
+            is_plain=not (points or cluster or keep or store != Store.PATH),
+        )
         return
     is_s3 = store == Store.S3
     if is_s3 and cluster:
@@ -286,6 +300,7 @@ def _shape(report: "ChaosReport") -> ChaosShape:
         verdict=_verdict(report),
         seed=report.seed,
         cluster=report.is_cluster,
+        store=Store.S3 if report.is_bucket else Store.PATH,
         runs=[_run_shape(run) for run in report.runs],
         strikes=[
             ChaosStrike(
@@ -331,7 +346,7 @@ def _mutants(seed: int, *, as_json: bool, is_plain: bool) -> None:
     if not is_plain:
         raise BadRequest(
             "--mutants chooses its own points and keeps nothing",
-            hint="Remove --point, --cluster and --keep",
+            hint="Remove --point, --cluster, --store and --keep",
         )
 
     catches = {name: _caught(plant, seed) for name, plant in PLANTS.items()}

@@ -21,7 +21,7 @@ from headrace.cli.demo.checks import COMPARED, Claim, Compared, compare
 from headrace.cli.demo.demo_rows import TOPIC
 from headrace.cli.demo.pipeline_process import NAME
 from headrace.errors import HeadraceError
-from headrace.spark.prove.prove import prove
+from headrace.spark.prove.prove import Proof, prove
 from headrace.spark.tables.table_record import LogSource, Where, at, look
 
 COPY: Final = "demo/copy"
@@ -47,8 +47,7 @@ def check(address: str, where: Where, claims: Sequence[Claim]) -> Checked:
     problems: list[str] = []
     with headrace.connect(address) as log:
         copied = log.topic(COPY).read(columns=list(_SENT)).to_table()
-        topic = log.topic(TOPIC)
-        *_, proof = prove(topic, look(where, LogSource.reading(NAME, topic)))
+        proof = proof_of(log.topic(TOPIC), where)
     in_table = _judged(table_rows(where), claims)
     in_copy = _judged(copied, claims)
     for what, found in (("table", in_table), ("copy", in_copy)):
@@ -67,6 +66,12 @@ def check(address: str, where: Where, claims: Sequence[Claim]) -> Checked:
         invented=in_table.invented + in_copy.invented,
         problems=tuple(problems),
     )
+
+
+def proof_of(topic: headrace.Topic, where: Where) -> Proof:
+    """Compare a whole table with its topic, by the product's own means."""
+    *_, last = prove(topic, look(where, LogSource.reading(NAME, topic)))
+    return last
 
 
 def filesystem_of(where: Where) -> tuple[fs.FileSystem, str]:

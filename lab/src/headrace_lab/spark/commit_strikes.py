@@ -57,7 +57,7 @@ def _at_entry(scene: ChaosScene, step: str, *, is_there: bool) -> tuple[int, str
     told = scene.tell_at("halt", step).version
     pid = scene.kill_driver()
     newest = scene.record().table.version()
-    _, word = scene.went_on()
+    word = scene.went_on()[1]
     if is_there:
         return pid * (
             newest > told
@@ -70,7 +70,7 @@ def _at_request(scene: ChaosScene, fault: Fault) -> Exchange:
     assert scene.bucket is not None
     proxy = scene.bucket.proxy
     before = len(proxy.asked)
-    proxy.add(fault, target=_ENTRY, **({"status": 500} if fault == Fault.ANSWER_AFTER else {}))
+    proxy.add(fault, target=_ENTRY, status=500 if fault == Fault.ANSWER_AFTER else 503)
 
     def found() -> list[Exchange]:
         return [one for one in proxy.asked[before:] if one.fault == fault]
@@ -95,7 +95,7 @@ def _judged(
     """See whether the entry is there, and what the next driver makes of it."""
     version, name = _version_of(exchange), _entry_of(exchange)
     has_it = store_of(scene.location).head(name) is not None
-    _, word = scene.went_on()
+    word = scene.went_on()[1]
     found = "was there and untold" if is_there else "never came"
     return pid * (has_it == is_there), f"version {version} {found}; {word}" if word else ""
 
@@ -177,7 +177,7 @@ def after_columns(scene: ChaosScene, _: Random) -> tuple[int, str]:
         scene.tell_at("halt", "after columns", lambda: topic.evolve(wider))
     pid = scene.kill_driver()
     is_landed = name in scene.record().columns.names
-    _, word = scene.went_on()
+    word = scene.went_on()[1]
     return pid * is_landed, f"the table has {name}; {word}" if word else ""
 
 

@@ -87,8 +87,8 @@ KILLS_DRIVER: Final = frozenset(
 LOCAL: Final = OF_DRIVERS + OF_COMMITS + OF_COPIES + OF_OTHERS + AT_ANY_MOMENT
 
 Shares = tuple[tuple[tuple[Point, ...], int], ...]
-# In one run: two kills of drivers, two of others, two beside a commit, and one of a copy or at
-# any moment. A run with one of a copy copies.
+# In one run: two kills of drivers, one of others, two strikes beside a commit, and one of a
+# copy or at any moment. A run with one of a copy copies.
 _SHARES: Final[Shares] = (
     (OF_DRIVERS, 2),
     (OF_OTHERS, 1),

@@ -78,6 +78,28 @@ def _commit_freshly(
     return _commit(self, files, removed, numbers, is_change=is_change)
 
 
+def _place_after_rows(
+    self: Record,
+    files: Sequence[DataFile],
+    starts: Places,
+    ends: Places,
+    beside: Mapping[str, int] | None = None,
+) -> bool:
+    numbers = self._numbers({**starts, **self.firsts}, ends)
+    return self._commit(files, [], {}) and self._commit([], [], numbers)
+
+
+def _place_before_rows(
+    self: Record,
+    files: Sequence[DataFile],
+    starts: Places,
+    ends: Places,
+    beside: Mapping[str, int] | None = None,
+) -> bool:
+    numbers = self._numbers({**starts, **self.firsts}, ends)
+    return self._commit([], [], numbers) and self._commit(files, [], {})
+
+
 def _write_and_list(
     self: Pipeline, record: Record, starts: Places, ends: Places, sealed: SealedRows
 ) -> list[DataFile]:
@@ -181,6 +203,18 @@ PLANTS: Final = {
                 (Pipeline, "_choose", _choose_by_cursor),
                 (Pipeline, "_write", _tell_and_write),
             ),
+        ),
+        Plant(
+            "the place in a commit after the rows",
+            "driver",
+            (Point.DRIVER_AFTER_ENTRY,),
+            ((Record, "commit", _place_after_rows),),
+        ),
+        Plant(
+            "the place in a commit before the rows",
+            "driver",
+            (Point.DRIVER_AFTER_ENTRY,),
+            ((Record, "commit", _place_before_rows),),
         ),
         Plant(
             "ends in custom metadata only",
