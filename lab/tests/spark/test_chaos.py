@@ -65,14 +65,16 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path, points):
     holds(tmp_path, points, "path")
 
 
-# In a bucket and on a path; the first one is the sample of the suite.
-STORES = [
-    ("s3", (Point.ANSWER_LOST, Point.WORKER_IN_FILE, Point.FOREIGN_FIRST)),
-    ("s3", (Point.DRIVER_BEFORE_ENTRY, Point.DRIVER_AFTER_ENTRY, *OF_BUCKETS)),
-    ("s3", OF_COPIES),
-    ("path", OF_COMMITS),
-    ("path", OF_COPIES),
+# With one kill of a driver at most: a sample of them takes less than a minute.
+COMMITS = [
+    (Point.ANSWER_LOST, Point.WORKER_IN_FILE, Point.FOREIGN_FIRST),
+    (Point.DRIVER_BEFORE_ENTRY,),
+    (Point.DRIVER_AFTER_ENTRY,),
+    (Point.NODE_IN_SEGMENT, Point.LEASE_LOST),
+    (Point.DRIVER_AFTER_COLUMNS,),
 ]
+STORES = [(store, points) for store in ("s3", "path") for points in COMMITS]
+STORES.append(("s3", OF_BUCKETS))
 
 
 @pytest.mark.campaign(1)
