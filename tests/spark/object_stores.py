@@ -10,7 +10,8 @@ import os
 import pytest
 
 from headrace.spark.stores.location import location_of
-from headrace_lab.spark.s3_server import KEYS, S3Proxy, an_s3, settings_of
+from headrace_lab.spark.s3_proxy import S3Proxy
+from headrace_lab.spark.s3_server import KEYS, an_s3, settings_of
 
 
 @pytest.fixture(scope="session")

@@ -20,7 +20,8 @@ from headrace.spark.stores.options import storage_options
 from headrace.spark.tables.leftovers import orphans_of, removable, remove
 from headrace.spark.tables.table_errors import FileGone
 from headrace.spark.tables.table_record import LogSource, look
-from headrace_lab.spark.s3_server import Fault, settings_of
+from headrace_lab.spark.s3_proxy import Fault
+from headrace_lab.spark.s3_server import settings_of
 
 SQL = f"select id, upper(name) as name, {PARTITION}, {OFFSET} from source"
 

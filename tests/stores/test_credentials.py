@@ -17,7 +17,7 @@ from headrace.spark.stores.location import location_of
 from headrace.spark.stores.options import storage_options
 from headrace.spark.stores.s3_uploads import S3Uploads
 from headrace.spark.stores.store import store_of
-from headrace_lab.spark.s3_server import Fault, S3Proxy
+from headrace_lab.spark.s3_proxy import Fault, S3Proxy
 
 CANARY = "C4N4RY/s3cr3t+Value"
 FILE = f"""
@@ -203,7 +203,7 @@ class TestSecrets:
         )
         statuses = (400, 403, 500) if fault is Fault.ANSWER else (0,)
         for status in statuses:
-            proxy.rules.clear()
+            proxy.clear()
             for method in ("GET", "PUT", "HEAD", "POST"):
                 proxy.add(fault, method, status=status, body=body, times=999)
             for ask in asked if status else asked[:3]:

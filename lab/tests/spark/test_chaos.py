@@ -36,7 +36,11 @@ from headrace_lab.spark import driver
 from headrace_lab.spark.check import Checked, check, table_rows
 from headrace_lab.spark.names import (
     LOCAL,
+    OF_BUCKETS,
+    OF_COMMITS,
+    OF_COPIES,
     OF_DRIVERS,
+    OF_EXECUTORS,
     OF_OTHERS,
     ON_CLUSTER,
     Point,
@@ -58,8 +62,31 @@ PAIRS = list(zip(DRIVERS, cycle(OTHERS), strict=False))
 @pytest.mark.campaign(1)
 @pytest.mark.parametrize("points", PAIRS, ids=" and ".join)
 def test_every_row_is_there_once_whoever_is_killed(tmp_path, points):
+    holds(tmp_path, points, "path")
+
+
+# With one kill of a driver at most: a sample of them takes less than a minute.
+COMMITS = [
+    (Point.ANSWER_LOST, Point.WORKER_IN_FILE, Point.FOREIGN_FIRST),
+    (Point.DRIVER_BEFORE_ENTRY,),
+    (Point.DRIVER_AFTER_ENTRY,),
+    (Point.NODE_IN_SEGMENT, Point.LEASE_LOST),
+    (Point.DRIVER_AFTER_COLUMNS,),
+]
+STORES = [(store, points) for store in ("s3", "path") for points in COMMITS]
+STORES.append(("s3", OF_BUCKETS))
+
+
+@pytest.mark.campaign(1)
+@pytest.mark.parametrize(("store", "points"), STORES)
+def test_every_row_is_there_once_whatever_happens_to_a_commit(tmp_path, store, points):
+    holds(tmp_path, points, store)
+
+
+def holds(tmp_path, points, store):
     words = [word for one in points for word in ("--point", one)]
     command = [sys.executable, "-m", "headrace", "chaos", "spark", "--runs", "1", *words]
+    command += ["--store", store]
     ended = subprocess.run(
         [*command, "--seed", "1", "--json"],
         capture_output=True,
@@ -71,7 +98,8 @@ def test_every_row_is_there_once_whoever_is_killed(tmp_path, points):
     assert ended.returncode == 0, ended.stdout + ended.stderr
     told = json.loads(ended.stdout)
     assert told["verdict"] == "held"
-    assert "run 1: 2 kills, " in ended.stderr  # one line for each run: many take an hour
+    # One line for each run: many take an hour.
+    assert f"run 1: {len(points)} kills, " in ended.stderr
     assert told["landed"] == told["recovered"] == told["promised"]
     assert [one["point"] for one in told["strikes"]] == list(points)
     assert all(one["evidence"] and one["pid"] for one in told["strikes"])
@@ -95,11 +123,23 @@ class TestPlan:
         assert set(counts) == set(LOCAL)
         assert min(counts.values()) >= 3
 
+    def test_into_a_bucket_they_aim_at_what_happens_to_requests_too(self):
+        found = plan(30, Random(1), cluster=False, bucket=True)
+        counts = Counter(point for points in found for point in points)
+        assert set(counts) == {*LOCAL, *OF_BUCKETS} == set(Point) - {*OF_EXECUTORS}
+        assert min(counts.values()) >= 3
+
+    def test_a_request_is_answered_by_a_bucket_only(self):
+        ended = headrace_here("chaos", "spark", "--point", "store is away")
+        assert ended.code == Exit.USAGE
+        assert "only a bucket answers requests. Add --store s3" in ended.err
+
     def test_a_cluster_loses_an_executor_in_every_run_and_everybody_in_thirty(self):
         found = plan(30, Random(1), cluster=True)
         assert all(Point.EXECUTOR_IN_READ in points for points in found)
         counts = Counter(point for points in found for point in points)
-        assert set(counts) == set(ON_CLUSTER) == set(Point)
+        assert set(counts) == set(ON_CLUSTER)
+        assert set(ON_CLUSTER) == set(Point) - {*OF_COMMITS, *OF_COPIES, *OF_BUCKETS}
         assert min(counts.values()) >= 3
 
     def test_an_executor_is_looked_for_on_a_cluster_only(self):
@@ -108,7 +148,7 @@ class TestPlan:
         assert "executors exist only on a cluster. Add --cluster" in ended.err
 
     def test_a_part_of_a_name_means_the_only_point_that_has_it(self):
-        assert point_named("Worker inside") == Point.WORKER_IN_STAGE
+        assert point_named("Worker inside a st") == Point.WORKER_IN_STAGE
         with pytest.raises(ValueError, match="driver before files; driver after files"):
             point_named("driver")
 
@@ -286,7 +326,9 @@ class TestCheck:
         def judge(*parts):
             for part in parts:
                 write_deltalake(str(tmp_path / "table"), part, mode="append")
-            return check(node.address, tmp_path / "table", [Claim(0, 100, (Told(0, 100),))])
+            return check(
+                node.address, str(tmp_path / "table"), [Claim(0, 100, (Told(0, 100),))]
+            )
 
         return judge
 
@@ -311,7 +353,9 @@ class TestCheck:
     def test_a_compacted_table_is_read_as_it_is(self, judged, tmp_path):
         judged(self.rows_of(range(50)), self.rows_of(range(50, 100)))
         DeltaTable(str(tmp_path / "table")).optimize.compact()
-        assert sorted(table_rows(tmp_path / "table")["number"].to_pylist()) == list(range(100))
+        assert sorted(table_rows(str(tmp_path / "table"))["number"].to_pylist()) == list(
+            range(100)
+        )
 
 
 def planted(owner, name, value):

@@ -2,6 +2,7 @@
 
 import secrets
 import signal
+from enum import StrEnum
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +13,7 @@ from headrace.cli.terminal.exits import Exit
 from headrace.cli.terminal.location import empty_place
 from headrace.cli.terminal.output import Json, JsonShape, print_json, print_table, say, words
 from headrace.errors import BadRequest, Unavailable
-from headrace_lab.spark.names import OF_EXECUTORS, Point, plan, point_named
+from headrace_lab.spark.names import OF_BUCKETS, OF_EXECUTORS, Point, plan, point_named
 
 if TYPE_CHECKING:
     from headrace_lab.spark.plants import Plant
@@ -23,6 +24,43 @@ SEED_BITS = 16  # short enough to type again
 
 _HELD, _BROKEN, _NOT_SHOWN = "held", "broken", "not shown"
 _EXITS = {_HELD: Exit.OK, _BROKEN: Exit.FAILURE, _NOT_SHOWN: Exit.NOT_SHOWN}
+
+
+class Store(StrEnum):
+    """Where the table of a run is."""
+
+    PATH = "path"
+    S3 = "s3"
+
+
+Runs = Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs.")]
+Aims = Annotated[
+    list[str] | None,
+    typer.Option(help="Kill only at this point, in every run; may be repeated."),
+]
+OnCluster = Annotated[
+    bool, typer.Option("--cluster", help="Use a real Spark cluster of two workers.")
+]
+InStore = Annotated[
+    Store, typer.Option(help="Where the table is: a directory, or a bucket of an S3 here.")
+]
+Planted = Annotated[
+    bool, typer.Option("--mutants", help="Plant each known bug; all must be caught.")
+]
+Budget = Annotated[
+    float | None, typer.Option(min=0.0, help="Start no new run after this many seconds.")
+]
+Seed = Annotated[
+    int | None, typer.Option(min=0, help="Seed for the moments; random by default.")
+]
+Kept = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        file_okay=False,
+        help="Keep the logs, tables and ledgers of all runs in this directory.",
+    ),
+]
 
 
 class ChaosStrike(JsonShape, frozen=True, kw_only=True):
@@ -58,6 +96,7 @@ class ChaosShape(JsonShape, frozen=True, kw_only=True):
     verdict: str  # held, broken or not shown
     seed: int
     cluster: bool
+    store: str  # path or s3
     runs: list[ChaosRun]
     strikes: list[ChaosStrike]
     promised: dict[str, int]  # how often each point was attempted
@@ -88,41 +127,25 @@ def register(app: typer.Typer) -> None:
 
 
 def chaos_spark(
-    runs: Annotated[int, typer.Option(min=1, max=10_000, help="Number of runs.")] = RUN_COUNT,
-    point: Annotated[
-        list[str] | None,
-        typer.Option(help="Kill only at this point, in every run; may be repeated."),
-    ] = None,
-    cluster: Annotated[
-        bool, typer.Option("--cluster", help="Use a real Spark cluster of two workers.")
-    ] = False,
-    mutants: Annotated[
-        bool, typer.Option("--mutants", help="Plant each known bug; all must be caught.")
-    ] = False,
-    budget: Annotated[
-        float | None, typer.Option(min=0.0, help="Start no new run after this many seconds.")
-    ] = None,
-    seed: Annotated[
-        int | None, typer.Option(min=0, help="Seed for the moments; random by default.")
-    ] = None,
-    keep: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="DIR",
-            file_okay=False,
-            help="Keep the logs, tables and ledgers of all runs in this directory.",
-        ),
-    ] = None,
+    runs: Runs = RUN_COUNT,
+    point: Aims = None,
+    cluster: OnCluster = False,
+    store: InStore = Store.PATH,
+    mutants: Planted = False,
+    budget: Budget = None,
+    seed: Seed = None,
+    keep: Kept = None,
     as_json: Json = False,
 ) -> None:
     """Kill drivers, workers and nodes at named moments: every row must arrive exactly once.
 
     In each run producers send rows to a node and keep ledgers; a pipeline loads the rows into
     a Delta table, and a streaming query copies them to a second topic. A process is killed with
-    SIGKILL five times, on a cluster four times: at moments that are held open until the kill,
-    and at random moments. Then table and second topic are compared with the ledgers, by plain
-    pyarrow and by a proof. Exits with 1 if a row was lost, duplicated or invented, and with 7
-    if a planned point landed neither three times nor as often as planned.
+    SIGKILL at moments that are held open until the kill, and at random moments. Beside a commit
+    nobody may die: its answer is lost, another writer is faster, or the store is away. Then
+    table and second topic are compared with the ledgers, by plain pyarrow and by a proof.
+    Exits with 1 if a row was lost, duplicated or invented, and with 7 if a planned point
+    landed neither three times nor as often as planned.
 
     Examples:
 
@@ -132,16 +155,28 @@ def chaos_spark(
 
         headrace chaos spark --cluster --runs 3 --json
 
+        headrace chaos spark --store s3 --runs 3
+
         headrace chaos spark --mutants
     """
-    points = _points(point or [], cluster=cluster)
+    points = _points(point or [], cluster=cluster, store=store)
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # also ends drivers and nodes
     seed = secrets.randbits(SEED_BITS) if seed is None else seed
     if mutants:
-        _mutants(seed, as_json=as_json, is_plain=not (points or cluster or keep))
+        _mutants(
+            seed,
+            as_json=as_json,
+            is_plain=not (points or cluster or keep or store != Store.PATH),
+        )
         return
-    aims = [points] * runs if points else plan(runs, Random(seed), cluster=cluster)
-    report = _performed(aims, seed, keep, cluster=cluster, budget=budget)
+    is_s3 = store == Store.S3
+    if is_s3 and cluster:
+        raise BadRequest(
+            "--store s3: a cluster writes to a directory", hint="Remove --cluster or --store"
+        )
+    planned = plan(runs, Random(seed), cluster=cluster, bucket=is_s3)
+    aims = [points] * runs if points else planned
+    report = _performed(aims, seed, keep, cluster=cluster, store=store, budget=budget)
     if as_json:
         print_json(_shape(report))
     else:
@@ -149,7 +184,7 @@ def chaos_spark(
     raise typer.Exit(_EXITS[_verdict(report)])
 
 
-def _points(given: list[str], *, cluster: bool) -> list[Point]:
+def _points(given: list[str], *, cluster: bool, store: Store) -> list[Point]:
     found = []
     for text in given:
         try:
@@ -163,6 +198,10 @@ def _points(given: list[str], *, cluster: bool) -> list[Point]:
             raise BadRequest(
                 f"--point {text!r}: executors exist only on a cluster", hint="Add --cluster"
             )
+        if found[-1] in OF_BUCKETS and store != Store.S3:
+            raise BadRequest(
+                f"--point {text!r}: only a bucket answers requests", hint="Add --store s3"
+            )
     return found
 
 
@@ -172,6 +211,7 @@ def _performed(
     keep: Path | None,
     *,
     cluster: bool = False,
+    store: Store = Store.PATH,
     budget: float | None = None,
     plant: str = "",
 ) -> "ChaosReport":
@@ -182,7 +222,7 @@ def _performed(
             f"{error.name} is not installed",
             hint="Install it: pip install 'headrace[spark,delta]'",
         ) from error
-    report = ChaosReport(seed, cluster)
+    report = ChaosReport(seed, cluster, store == Store.S3)
     out = words()
     with (
         empty_place(keep, "--keep", "chaos") as directory,
@@ -260,6 +300,7 @@ def _shape(report: "ChaosReport") -> ChaosShape:
         verdict=_verdict(report),
         seed=report.seed,
         cluster=report.is_cluster,
+        store=Store.S3 if report.is_bucket else Store.PATH,
         runs=[_run_shape(run) for run in report.runs],
         strikes=[
             ChaosStrike(
@@ -305,7 +346,7 @@ def _mutants(seed: int, *, as_json: bool, is_plain: bool) -> None:
     if not is_plain:
         raise BadRequest(
             "--mutants chooses its own points and keeps nothing",
-            hint="Remove --point, --cluster and --keep",
+            hint="Remove --point, --cluster, --store and --keep",
         )
 
     catches = {name: _caught(plant, seed) for name, plant in PLANTS.items()}

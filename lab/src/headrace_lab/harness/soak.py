@@ -118,6 +118,12 @@ CAMPAIGNS = (
         "chaos", 120, "-m headrace_lab chaos spark --runs 30 --seed {seed}", "^verdict|held"
     ),
     Campaign(
+        "chaos-s3",
+        180,
+        "-m headrace_lab chaos spark --store s3 --runs 30 --seed {seed}",
+        "^verdict|held",
+    ),
+    Campaign(
         "chaos-cluster",
         120,
         "-m headrace_lab chaos spark --cluster --runs 30 --seed {seed}",

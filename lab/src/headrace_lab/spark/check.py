@@ -1,24 +1,28 @@
 """Compares the rows with the producers' ledgers by plain pyarrow, in addition to the proof.
 
-The table's files are found by replaying its log, entry by entry, and read by pyarrow; the copy
-is read as a topic. Each acknowledged row must be in both, once, as it was sent.
+The table's files are found by replaying its log, entry by entry, and read by pyarrow, on a path
+or in a bucket; the copy is read as a topic. Each acknowledged row must be in both, once, as it
+was sent.
 """
 
 import json
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pyarrow import fs
 
 import headrace
 from headrace.cli.demo.checks import COMPARED, Claim, Compared, compare
 from headrace.cli.demo.demo_rows import TOPIC
-from headrace.cli.demo.wrong_tables import proof_of
+from headrace.cli.demo.pipeline_process import NAME
 from headrace.errors import HeadraceError
+from headrace.spark.prove.prove import Proof, prove
+from headrace.spark.tables.table_record import LogSource, Where, at, look
 
 COPY: Final = "demo/copy"
 _SENT: Final = ("source", "number", "amount")
@@ -38,13 +42,13 @@ class Checked:
     problems: tuple[str, ...]
 
 
-def check(address: str, table: Path, claims: Sequence[Claim]) -> Checked:
+def check(address: str, where: Where, claims: Sequence[Claim]) -> Checked:
     """Compare table and copy with the ledgers, and have `prove` say the same."""
     problems: list[str] = []
     with headrace.connect(address) as log:
         copied = log.topic(COPY).read(columns=list(_SENT)).to_table()
-        proof = proof_of(log.topic(TOPIC), table)
-    in_table = _judged(table_rows(table), claims)
+        proof = proof_of(log.topic(TOPIC), where)
+    in_table = _judged(table_rows(where), claims)
     in_copy = _judged(copied, claims)
     for what, found in (("table", in_table), ("copy", in_copy)):
         problems += [f"the {what}: {problem}" for problem in found.problems]
@@ -64,12 +68,46 @@ def check(address: str, table: Path, claims: Sequence[Claim]) -> Checked:
     )
 
 
-def table_rows(table: Path) -> pa.Table:
+def proof_of(topic: headrace.Topic, where: Where) -> Proof:
+    """Compare a whole table with its topic, by the product's own means."""
+    *_, last = prove(topic, look(where, LogSource.reading(NAME, topic)))
+    return last
+
+
+def filesystem_of(where: Where) -> tuple[fs.FileSystem, str]:
+    """Return how pyarrow reaches a table, and where it is there."""
+    location = at(where)
+    if location.is_path:
+        return fs.LocalFileSystem(), location.url
+    files = fs.S3FileSystem(
+        access_key=os.environ["AWS_ACCESS_KEY_ID"],
+        secret_key=os.environ["AWS_SECRET_ACCESS_KEY"],
+        endpoint_override=location.endpoint,
+        scheme="http",
+        region=location.region,
+    )
+    return files, f"{location.bucket}/{location.prefix}"
+
+
+def entries(where: Where) -> list[list[dict[str, Any]]]:
+    """Return the actions of each entry of a table's log, in order."""
+    system, root = filesystem_of(where)
+    found = []
+    for each in sorted(
+        system.get_file_info(fs.FileSelector(f"{root}/_delta_log")), key=lambda one: one.path
+    ):
+        if each.path.endswith(".json"):
+            with system.open_input_stream(each.path) as entry:
+                found.append([json.loads(line) for line in entry.read().splitlines()])
+    return found
+
+
+def table_rows(where: Where) -> pa.Table:
     """Return what a Delta table holds, by its log and files alone."""
     files: dict[str, None] = {}
-    for entry in sorted((table / "_delta_log").glob("*.json")):
-        for line in entry.read_text(encoding="utf-8").splitlines():
-            action = json.loads(line)
+    system, root = filesystem_of(where)
+    for actions in entries(where):
+        for action in actions:
             if "add" in action:
                 files[action["add"]["path"]] = None
             if "remove" in action:
@@ -77,7 +115,10 @@ def table_rows(table: Path) -> pa.Table:
     schema = pa.schema(
         [("source", pa.int32()), ("number", pa.int64()), ("amount", pa.float64())]
     )
-    parts = [pq.read_table(table / name, columns=list(_SENT)).cast(schema) for name in files]
+    parts = [
+        pq.read_table(f"{root}/{name}", columns=list(_SENT), filesystem=system).cast(schema)
+        for name in files
+    ]
     return pa.concat_tables([schema.empty_table(), *parts])
 
 

@@ -6,14 +6,17 @@ a JSON object with `word`:
     job       fill a table by a pipeline and copy a topic by a streaming query, until `end`
     halt      at this `step` of the pipeline's work: print `at`, and wait to be killed
     sleep     the same, without the streaming query, and continue after `wake`
+    pause     the same, with the streaming query
+    fail      at this step print `at`, and raise an error of the operating system
     compact   compact the table's files after a round, even a few: print `compacted`
     end       end the job once all rows are in the table and in the copy; print `done`
 
 It reports what happens, one JSON object per line. A query or a round that fails because one of
 its processes was killed is restarted, as an operator of Spark would do.
 
-Steps are those of a round, and two of a compaction: `new file`, before its commit, and `new
-version`, after it.
+Steps are those of a round; two of a compaction, `new file`, before its commit, and `new
+version`, after it; two of any commit, `before entry` and `after entry`; and `after
+columns`, when a commit has widened the table.
 """
 
 import json
@@ -24,17 +27,20 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
+from errno import EIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+import pyarrow as pa
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 
 from headrace.cli.demo.pipeline_driver import say
 from headrace.errors import HeadraceError, Unavailable
 from headrace.spark import session
-from headrace.spark.pipeline.definition import load
+from headrace.spark.pipeline.definition import ROWS, load
 from headrace.spark.pipeline.pipeline import Pipeline, opened
 from headrace.spark.source.data_source import NAME
 from headrace.spark.tables.compaction import FILES_MIN
@@ -101,7 +107,7 @@ class Wishes:
 
     def _take(self, found: dict[str, Any]) -> None:
         match found["word"]:
-            case "halt" | "sleep":
+            case "halt" | "sleep" | "pause" | "fail":
                 self.at_step = found
             case "compact":
                 self.is_compacting = True
@@ -211,10 +217,13 @@ def rounds(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None]
             copier.stop()
         if wish:
             say("at", step=step)
+        if wish == "fail":
+            raise OSError(EIO, "the answer is lost, as planted")
+        if wish:
             wishes.await_wake()
 
     pipeline.on_step = on_step
-    with compaction_told(on_step):
+    with commits_told(on_step):
         yield from endless(pipeline, copier, wishes)
 
 
@@ -222,6 +231,8 @@ def endless(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None
     """Go round after round, and put files together in between, as `Pipeline.run` does."""
     while True:
         copier.tend()
+        if wishes.is_ending:  # rows that are not sealed come, too
+            pipeline.definition = replace(pipeline.definition, tail=ROWS)
         before = pipeline.lost
         done = pipeline.round()
         if done is not None:
@@ -229,7 +240,13 @@ def endless(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None
             starts = [done.starts[number] for number in sorted(done.starts)]
             rows = done.row_count
             say(
-                "round", version=done.version, rows=rows, lag=done.lag, starts=starts, ends=ends
+                "round",
+                version=done.version,
+                rows=rows,
+                lag=done.lag,
+                starts=starts,
+                ends=ends,
+                segments=done.segment_count,
             )
             yield
             pipeline.unlooked += done.file_count
@@ -247,9 +264,9 @@ def endless(pipeline: Pipeline, copier: Copier, wishes: Wishes) -> Iterator[None
                 say("compacted", removed=count)
 
 
-def compaction_told(on_step: Callable[[str], None]) -> AbstractContextManager[None]:
-    """Have `on_step` called on both sides of the commit of a compaction."""
-    compact = Record.compact
+def commits_told(on_step: Callable[[str], None]) -> AbstractContextManager[None]:
+    """Have `on_step` called on both sides of an entry, and of the commit of a compaction."""
+    compact, attempt, widen = Record.compact, Record._attempt, Record.widen
 
     def told(record: Record, files: Sequence[DataFile], removed: Sequence[Removed]) -> bool:
         on_step("new file")
@@ -257,7 +274,25 @@ def compaction_told(on_step: Callable[[str], None]) -> AbstractContextManager[No
         on_step("new version")
         return is_done
 
-    return Mutant("", "driver", ((Record, "compact", told),)).planted()
+    def attempted(record: Record, commit: Callable[[], None]) -> bool:
+        def stepped() -> None:
+            on_step("before entry")
+            commit()
+            on_step("after entry")
+
+        return attempt(record, stepped)
+
+    def widened(record: Record, columns: pa.Schema) -> bool:
+        is_done = widen(record, columns)
+        on_step("after columns")
+        return is_done
+
+    steps = (
+        (Record, "compact", told),
+        (Record, "_attempt", attempted),
+        (Record, "widen", widened),
+    )
+    return Mutant("", "driver", steps).planted()
 
 
 def _short(error: Exception | None) -> str:

@@ -1,13 +1,13 @@
 """The crash points of chaos: who is killed, and when."""
 
 from enum import StrEnum
-from itertools import cycle, islice
+from itertools import chain, cycle, islice
 from random import Random
 from typing import Final
 
 
 class Point(StrEnum):
-    """Who is killed with SIGKILL, and at which moment."""
+    """Who is killed with SIGKILL, and at which moment; or what else happens to a commit."""
 
     DRIVER_BEFORE_FILES = "driver before files"
     DRIVER_AFTER_FILES = "driver after files, before the commit"
@@ -18,6 +18,16 @@ class Point(StrEnum):
     DRIVER_BEFORE_PUBLISH = "driver between stage and publish"
     DRIVER_AFTER_PUBLISH = "driver after publish, before its answer"
     DRIVER_OVERTAKEN = "driver that another has overtaken"
+    DRIVER_BEFORE_ENTRY = "driver in a commit, before its entry"
+    DRIVER_AFTER_ENTRY = "driver in a commit, after its entry"
+    DRIVER_AFTER_COLUMNS = "driver after new columns, before their rows"
+    ANSWER_LOST = "nobody, a commit's answer is lost"
+    ANSWER_FAILED = "nobody, a commit that stands is answered with an error"
+    FOREIGN_FIRST = "nobody, a foreign append is faster"
+    STORE_AWAY = "nobody, the store is away before a commit"
+    WORKER_IN_FILE = "worker inside a new file"
+    NODE_IN_SEGMENT = "node while it sends a segment"
+    LEASE_LOST = "nobody, a lease ends while a segment is sent"
     WORKER_IN_READ = "worker while it reads"
     WORKER_IN_STAGE = "worker inside a stage"
     NODE_IN_READ = "node while a driver reads"
@@ -42,6 +52,16 @@ OF_DRIVERS: Final = (
     Point.DRIVER_AFTER_COMPACTION,
     Point.DRIVER_AFTER_OPTIMIZE,
 )
+OF_COMMITS: Final = (
+    Point.DRIVER_BEFORE_ENTRY,
+    Point.ANSWER_LOST,
+    Point.DRIVER_AFTER_ENTRY,
+    Point.FOREIGN_FIRST,
+    Point.WORKER_IN_FILE,
+)
+# Of pipelines that copy segments as the files that they are.
+OF_COPIES: Final = (Point.NODE_IN_SEGMENT, Point.DRIVER_AFTER_COLUMNS, Point.LEASE_LOST)
+OF_BUCKETS: Final = (Point.ANSWER_FAILED, Point.STORE_AWAY)
 OF_OTHERS: Final = (
     Point.WORKER_IN_STAGE,
     Point.NODE_AFTER_PUBLISH,
@@ -55,12 +75,28 @@ OF_EXECUTORS: Final = (
     Point.EXECUTOR_IN_STAGE,
     Point.RANDOM_EXECUTOR,
 )
-KILLS_DRIVER: Final = frozenset({*OF_DRIVERS, Point.RANDOM_DRIVER})
-LOCAL: Final = OF_DRIVERS + OF_OTHERS + AT_ANY_MOMENT
+KILLS_DRIVER: Final = frozenset(
+    {
+        *OF_DRIVERS,
+        Point.RANDOM_DRIVER,
+        Point.DRIVER_BEFORE_ENTRY,
+        Point.DRIVER_AFTER_ENTRY,
+        Point.DRIVER_AFTER_COLUMNS,
+    }
+)
+LOCAL: Final = OF_DRIVERS + OF_COMMITS + OF_COPIES + OF_OTHERS + AT_ANY_MOMENT
 
 Shares = tuple[tuple[tuple[Point, ...], int], ...]
-# In one run: two kills of drivers, two of others, one at any moment.
-_SHARES: Final[Shares] = ((OF_DRIVERS, 2), (OF_OTHERS, 2), (AT_ANY_MOMENT, 1))
+# In one run: two kills of drivers, one of others, two strikes beside a commit, and one of a
+# copy or at any moment. A run with one of a copy copies.
+_SHARES: Final[Shares] = (
+    (OF_DRIVERS, 2),
+    (OF_OTHERS, 1),
+    (OF_COMMITS, 2),
+    (tuple(chain.from_iterable(zip(OF_COPIES, AT_ANY_MOMENT, strict=True))), 1),
+)
+# Into a bucket, what can happen to a request comes on top.
+_BUCKET_SHARES: Final[Shares] = (*_SHARES, (OF_BUCKETS, 1))
 # On a cluster one of each, beside an executor: its drivers are the dearest to start.
 _CLUSTER_SHARES: Final[Shares] = (
     ((Point.EXECUTOR_IN_READ,), 1),
@@ -71,11 +107,12 @@ _CLUSTER_SHARES: Final[Shares] = (
 ON_CLUSTER: Final = tuple(point for points, _ in _CLUSTER_SHARES for point in points)
 
 
-def plan(runs: int, chance: Random, *, cluster: bool) -> list[list[Point]]:
+def plan(
+    runs: int, chance: Random, *, cluster: bool, bucket: bool = False
+) -> list[list[Point]]:
     """Return the points of each run: all in turn, in an order of chance within a run."""
-    shares = [
-        (cycle(points), count) for points, count in (_CLUSTER_SHARES if cluster else _SHARES)
-    ]
+    own = _BUCKET_SHARES if bucket else _SHARES
+    shares = [(cycle(points), count) for points, count in (_CLUSTER_SHARES if cluster else own)]
     found = []
     for _ in range(runs):
         points = [point for turns, count in shares for point in islice(turns, count)]

@@ -25,6 +25,7 @@ from headrace.model.results import PublishResult
 from headrace.partition.machine import transactions
 from headrace.partition.machine.operations import Publish
 from headrace.partition.machine.results import Refusal
+from headrace.partition.machine.segment_cut import SegmentSizes
 from headrace.partition.machine.state import PartitionsState, TopicState
 from headrace.spark.pipeline import pipeline
 from headrace.spark.pipeline.driver_reports import group_of
@@ -39,6 +40,9 @@ from headrace.spark.worker.write import Deed
 from headrace_lab.harness.mutants import Mutant, Patch
 from headrace_lab.spark.names import Point
 
+# Rows become a segment so soon that rounds of seconds find some.
+SOON_SIZE: Final = 64 * 1024
+SOON_SEALS: Final = 1
 NEW_WRITER: Final = "a driver is a new writer to the sink"
 _FORMAT: Final = "headrace-planted"
 
@@ -72,6 +76,28 @@ def _commit_freshly(
 ) -> bool:
     self.table = DeltaTable(self.table.table_uri)
     return _commit(self, files, removed, numbers, is_change=is_change)
+
+
+def _place_after_rows(
+    self: Record,
+    files: Sequence[DataFile],
+    starts: Places,
+    ends: Places,
+    beside: Mapping[str, int] | None = None,
+) -> bool:
+    numbers = self._numbers({**starts, **self.firsts}, ends)
+    return self._commit(files, [], {}) and self._commit([], [], numbers)
+
+
+def _place_before_rows(
+    self: Record,
+    files: Sequence[DataFile],
+    starts: Places,
+    ends: Places,
+    beside: Mapping[str, int] | None = None,
+) -> bool:
+    numbers = self._numbers({**starts, **self.firsts}, ends)
+    return self._commit([], [], numbers) and self._commit(files, [], {})
 
 
 def _write_and_list(
@@ -143,7 +169,7 @@ class Plant:
     """One planted bug, where it is, and which kills show it."""
 
     name: str
-    where: str  # driver, node or sink
+    where: str  # driver, worker, node or sink
     points: tuple[Point, ...]
     patches: tuple[Patch, ...] = ()
 
@@ -179,6 +205,18 @@ PLANTS: Final = {
             ),
         ),
         Plant(
+            "the place in a commit after the rows",
+            "driver",
+            (Point.DRIVER_AFTER_ENTRY,),
+            ((Record, "commit", _place_after_rows),),
+        ),
+        Plant(
+            "the place in a commit before the rows",
+            "driver",
+            (Point.DRIVER_AFTER_ENTRY,),
+            ((Record, "commit", _place_before_rows),),
+        ),
+        Plant(
             "ends in custom metadata only",
             "driver",
             (Point.DRIVER_AFTER_OPTIMIZE,),
@@ -210,16 +248,20 @@ def sink_of(name: str) -> type[HeadraceSource] | None:
     return PlantedSource if name == NEW_WRITER else None
 
 
+def is_of(name: str, where: str) -> bool:
+    """Return whether there is a bug of this name, and it is planted there."""
+    return bool(name) and PLANTS[name].where == where
+
+
 def command_of(name: str) -> tuple[str, ...]:
-    """Return the command that is the node with this bug, or the plain one."""
-    if name and PLANTS[name].where == "node":
-        return (sys.executable, "-m", "headrace_lab.spark.plants", name)
-    return (sys.executable, "-m", "headrace")
+    """Return the command that is the node with this bug, or without one."""
+    return (sys.executable, "-m", "headrace_lab.spark.plants", name * is_of(name, "node"))
 
 
 def main() -> None:
-    """Run the command that follows the name of the bug."""
-    with planted(sys.argv.pop(1)):
+    """Run the command that follows the name of the bug. Its segments come soon."""
+    soon = Mutant("", "node", ((SegmentSizes, "of", lambda *_: (SOON_SIZE, SOON_SEALS)),))
+    with soon.planted(), planted(sys.argv.pop(1)):
         runpy.run_module("headrace", run_name="__main__")
 
 

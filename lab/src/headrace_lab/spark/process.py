@@ -17,11 +17,14 @@ import msgspec
 from headrace.cli.demo.child_process import MARK, Silent, living
 from headrace.cli.demo.pipeline_process import DemoDriver, DriverTestimony
 from headrace_lab.spark.driver import Job, Settings
+from headrace_lab.spark.gated_workers import GATE, MODULE, PLANT, Gate
+from headrace_lab.spark.plants import is_of
 
 PATIENCE_SECONDS: Final = 600.0  # that Spark may take to start
 GONE_SECONDS: Final = 30.0  # that a process has to be gone after SIGKILL
 LOOK_SECONDS: Final = 0.01
-_DAEMON: Final = "pyspark.daemon"  # the parent of Spark's Python workers, and their own name
+# The parent of Spark's Python workers, and their own name.
+_DAEMONS: Final = frozenset({"pyspark.daemon", MODULE})
 # Of a Java that lives for seconds: no second compiler, no threads to collect garbage with.
 JAVA_OPTIONS: Final = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 # Drivers live for seconds: to compile plans costs more than it brings.
@@ -57,7 +60,7 @@ class ChaosDriver(DemoDriver):
 
     testimony: ChaosTestimony
 
-    def __init__(self, settings: Settings, log: Path) -> None:
+    def __init__(self, settings: Settings, log: Path, gate: Gate) -> None:
         self.testimony = ChaosTestimony()
         self.mark = f"{MARK}={os.getpid()}-chaos-{time.monotonic_ns()}"
         name, _, value = self.mark.partition("=")
@@ -68,10 +71,17 @@ class ChaosDriver(DemoDriver):
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=words,
-                env={**os.environ, "JDK_JAVA_OPTIONS": JAVA_OPTIONS, name: value},
+                env={**os.environ, **self._own_words(settings, gate), name: value},
                 process_group=0,
             )
         self._attend(process, process.stdout)
+
+    @staticmethod
+    def _own_words(settings: Settings, gate: Gate) -> dict[str, str]:
+        """Return what a driver and its workers find in their environment."""
+        plant = settings.plant if is_of(settings.plant, "worker") else ""
+        own = {GATE: str(gate.directory), PLANT: plant}
+        return {"JDK_JAVA_OPTIONS": JAVA_OPTIONS, **own}
 
     def __exit__(self, *error: object) -> None:
         kill_all(self.mark)
@@ -105,7 +115,7 @@ class ChaosDriver(DemoDriver):
     def workers(self) -> list[int]:
         """Return its Python workers: what Spark's daemons have forked."""
         homes = {self.pid, *self.executors().values()}
-        daemons = {pid for pid in processes() if _DAEMON in command_of(pid)}
+        daemons = {pid for pid in processes() if not _DAEMONS.isdisjoint(command_of(pid))}
         return [
             pid
             for pid in daemons
@@ -127,6 +137,7 @@ class Garage:
 
     def __init__(self, settings: Settings, directory: Path) -> None:
         self._settings, self._directory = settings, directory
+        self.gate = Gate(directory / "gate")
         self._made: list[ChaosDriver] = []
         self._spare: ChaosDriver | None = None
         self._count = 0
@@ -155,7 +166,9 @@ class Garage:
 
     def _start(self) -> ChaosDriver:
         self._count += 1
-        driver = ChaosDriver(self._settings, self._directory / f"driver-{self._count}.log")
+        driver = ChaosDriver(
+            self._settings, self._directory / f"driver-{self._count}.log", self.gate
+        )
         self._made.append(driver)
         return driver
 

@@ -1,10 +1,12 @@
 """Runs chaos, one run after another: strikes, the end of all work, and the comparison."""
 
 import math
+import os
 import shutil
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -20,10 +22,13 @@ from headrace_lab.harness.mutants import Mutant
 from headrace_lab.spark.check import Checked, check, failed_check
 from headrace_lab.spark.cluster import Cluster
 from headrace_lab.spark.driver import Settings
-from headrace_lab.spark.names import KILLS_DRIVER, Point
+from headrace_lab.spark.gated_workers import MODULE
+from headrace_lab.spark.names import KILLS_DRIVER, OF_COPIES, Point
 from headrace_lab.spark.plants import command_of
 from headrace_lab.spark.process import HASTE, ChaosDriver, Garage
-from headrace_lab.spark.scene import ChaosScene
+from headrace_lab.spark.s3_proxy import S3Proxy
+from headrace_lab.spark.s3_server import KEYS, S3Server
+from headrace_lab.spark.scene import Bucket, ChaosScene
 from headrace_lab.spark.strikes import Kill, strike
 
 LOG: Final = "chaos.log"  # what happened when, in seconds
@@ -31,7 +36,9 @@ TRIES: Final = 3  # for a moment that was missed
 LANDED_MIN: Final = 3  # kills at a point, if it was planned so often: one may be luck
 EXECUTORS: Final = 2
 LOCAL_MASTER: Final = "local[2,4]"  # two tasks at once, and four attempts of each
+OF_COPY_RUNS: Final = frozenset(OF_COPIES)
 LOCAL_CONF: Final = {
+    "spark.python.daemon.module": MODULE,
     "spark.driver.memory": "1g",
     **HASTE,
 }
@@ -67,6 +74,7 @@ class ChaosReport:
 
     seed: int
     is_cluster: bool
+    is_bucket: bool = False  # the table is in a bucket of an S3
     planned: Counter[Point] = field(default_factory=Counter)  # for all runs
     promised: Counter[Point] = field(default_factory=Counter)  # for those that were begun
     runs: list[Run] = field(default_factory=list)
@@ -132,12 +140,19 @@ class Chaos:
         self._chance = Random(report.seed)
         self._driver: ChaosDriver | None = None
         self._deaths = 0  # of drivers, still to come
+        self._s3: S3Server | None = None
+        self._proxy: S3Proxy | None = None
 
     def perform(self, plan: Sequence[Sequence[Point]], *, keep: bool) -> None:
         """Do all runs; directories of runs that held are removed unless they are kept."""
         self._directory.mkdir(parents=True, exist_ok=True)
         node = Mutant("", "node", ((steps, "COMMAND", command_of(self._plant)),))
-        with node.planted():
+        with node.planted(), ExitStack() as exits:
+            if self._report.is_bucket:
+                self._tell("starting an S3, and a proxy before it")
+                os.environ.update(KEYS)
+                self._s3 = exits.enter_context(S3Server())
+                self._proxy = exits.enter_context(S3Proxy(self._s3.endpoint))
             if self._report.is_cluster:
                 self._tell("starting a Spark cluster: a master and two workers")
                 with Cluster(self._directory / "cluster") as cluster:
@@ -174,8 +189,17 @@ class Chaos:
         place = self._place(run)
         place.mkdir()
         transcript = Transcript(self._report.seed, Console(quiet=True))
-        watching = self._report.is_cluster
-        with ChaosScene(transcript, place, garage, is_watching=watching) as scene:
+        bucket = None
+        if self._s3 is not None and self._proxy is not None:
+            bucket = Bucket.made(self._s3, self._proxy)
+        with ChaosScene(
+            transcript,
+            place,
+            garage,
+            bucket,
+            is_watching=self._report.is_cluster,
+            is_copy=not OF_COPY_RUNS.isdisjoint(run.points),
+        ) as scene:
             try:
                 self._tell(f"run {run.number}: starting a driver")
                 scene.begin(self._driver if self._driver and self._driver.is_alive else None)
@@ -189,7 +213,7 @@ class Chaos:
             scene.stage.sources.finish()
             claims = scene.stage.sources.claims()
             try:
-                run.checked = check(scene.stage.address, scene.table, claims)
+                run.checked = check(scene.stage.address, scene.location, claims)
             except HeadraceError as error:
                 run.checked = failed_check(claims, error)
             self._driver = scene.driver if not run.silence else None

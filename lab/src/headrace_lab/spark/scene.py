@@ -1,47 +1,91 @@
 """One run of chaos: a node, producers, two proxies, and the current driver."""
 
+import json
 import signal
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 import headrace
 from headrace.cli.demo.child_process import Silent
 from headrace.cli.demo.demo_rows import SCHEMA, TOPIC
-from headrace.cli.demo.pipeline_process import NAME, TABLE, write_definition
+from headrace.cli.demo.pipeline_process import NAME, SQL, TABLE
 from headrace.cli.demo.steps import DemoStage as NodeStage
 from headrace.cli.demo.transcript import Transcript
 from headrace.model.results import PublishResult
 from headrace.spark.pipeline.driver_reports import group_of
-from headrace.spark.tables.table_record import LogSource, Record, look
+from headrace.spark.stores.location import Location, location_of
+from headrace.spark.tables.leftovers import orphans_of
+from headrace.spark.tables.table_record import LogSource, Record, at, look
+from headrace.spark.worker.files import PREFIX
+from headrace.wire.file_messages import FetchFile
 from headrace.wire.messages import Message
 from headrace.wire.read_messages import Fetch
 from headrace.wire.write_messages import PublishRequest, StageRequest
 from headrace_lab.spark.check import COPY
 from headrace_lab.spark.driver import Job
-from headrace_lab.spark.process import ChaosDriver, Garage, executor_of, holder_of
+from headrace_lab.spark.process import (
+    ChaosDriver,
+    ChaosTestimony,
+    Garage,
+    executor_of,
+    holder_of,
+)
 from headrace_lab.spark.proxy import Asked, Hold, Proxy
+from headrace_lab.spark.s3_proxy import S3Proxy
+from headrace_lab.spark.s3_server import S3Server, settings_of
 
 PAUSE_S: Final = 0.5  # between a producer's batches: Spark needs the machine
 COPY_PARTITIONS: Final = 3  # with a key: a task makes a stage for each
-KEPT: Final = (Fetch, StageRequest, PublishRequest)  # what evidence is made of
+KEPT: Final = (Fetch, FetchFile, StageRequest, PublishRequest)  # what evidence is made of
+STORE_TIMEOUT: Final = 120.0  # for which calls of a store are repeated
 PATIENCE_SECONDS: Final = 300.0  # for one thing to happen, on a machine with much to do
 FINISH_SECONDS: Final = 600.0
 _LOOK_SECONDS: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """A bucket of an S3, empty at first, and the proxy through which pipelines reach it."""
+
+    table: Location
+    proxy: S3Proxy
+
+    @classmethod
+    def made(cls, server: S3Server, proxy: S3Proxy) -> Self:
+        """Make one in a running S3."""
+        url = f"s3://{server.make_bucket()}/tables/{TABLE}"
+        proxy.clear()
+        return cls(location_of(url, settings_of(server.endpoint)), proxy)
 
 
 class ChaosScene:
     """Use it as a context: nobody but the driver, which may go on, outlives it."""
 
     def __init__(
-        self, transcript: Transcript, directory: Path, garage: Garage, *, is_watching: bool
+        self,
+        transcript: Transcript,
+        directory: Path,
+        garage: Garage,
+        bucket: Bucket | None,
+        *,
+        is_watching: bool,
+        is_copy: bool,
     ) -> None:
-        """Make one. With `is_watching` the executors of a cluster that read are noted."""
+        """Make one. With `is_watching` the executors of a cluster that read are noted.
+
+        With `is_copy` the pipeline copies segments once they are sealed.
+        """
         self.is_watching = is_watching
+        self.is_copy = is_copy
         self.stage = NodeStage(transcript, directory, PAUSE_S)
-        self.table = directory / TABLE
+        self.bucket = bucket
+        # As we look at it: no proxy is in between.
+        self.location = at(str(directory / TABLE)) if bucket is None else bucket.table
+        self.gate = garage.gate
         self.garage = garage
         self._directory = directory
         self._exits = ExitStack()
@@ -59,7 +103,9 @@ class ChaosScene:
                 self.source = LogSource.reading(NAME, log.topic(TOPIC))
             self.to_table = exits.enter_context(Proxy(self.stage.address, KEPT, self._note))
             self.to_copy = exits.enter_context(Proxy(self.stage.address, KEPT))
-            file = write_definition(self._directory, self.to_table.address)
+            self.gate.free()
+            self.gate.hide_disk(is_hidden=False)
+            file = self._define()
             self._job = Job(
                 file=str(file),
                 topic=TOPIC,
@@ -72,6 +118,21 @@ class ChaosScene:
 
     def __exit__(self, *_: object) -> None:
         self._exits.close()
+        self.gate.free()
+
+    def _define(self) -> Path:
+        """Write the pipeline's file, as a user would."""
+        lines = {"name": NAME, "topic": TOPIC, "address": self.to_table.address}
+        lines |= {"tail": "sealed"} if self.is_copy else {"sql": SQL}
+        lines["table"] = TABLE if self.bucket is None else self.bucket.table.url
+        text = "".join(f"{key} = {json.dumps(value)}\n" for key, value in lines.items())
+        if self.bucket is not None:
+            settings = settings_of(self.bucket.proxy.endpoint, timeout=STORE_TIMEOUT)
+            text += "[store]\n"
+            text += "".join(f"{key} = {json.dumps(each)}\n" for key, each in settings.items())
+        file = self._directory / f"{NAME}.toml"
+        file.write_text(text, encoding="utf-8")
+        return file
 
     def begin(self, driver: ChaosDriver | None) -> None:
         """Have a driver do the run's job: the one of the run before, or another."""
@@ -91,7 +152,38 @@ class ChaosScene:
 
     def record(self) -> Record:
         """Look at the table: how far the pipeline is."""
-        return look(str(self.table), self.source)
+        return look(self.location, self.source)
+
+    def leftovers(self, *, newest_number: bool = False) -> set[str]:
+        """Return the files that no version of the table names.
+
+        With `newest_number` those that the next commit could add.
+        """
+        found = {each.name for each in orphans_of(self.location)}
+        if not newest_number:
+            return found
+        prefix = f"{PREFIX}{NAME}-{self.record().number}-"
+        return {each for each in found if each.startswith(prefix)}
+
+    def tell_at(
+        self, word: str, step: str, then: Callable[[], object] = lambda: None
+    ) -> ChaosTestimony:
+        """Ask the driver for something at a step, do what leads it there, and wait for it."""
+        testimony = self.driver.testimony
+        said = len(testimony.all("at"))
+        self.driver.tell(word, step=step)
+        then()
+        self.await_that(step, lambda: len(testimony.all("at")) > said)
+        return testimony
+
+    def went_on(self) -> tuple[int, str]:
+        """Have the next driver begin: from which row on it must, and a word if it did."""
+        ends = self.record().ends
+        self.begin(None)
+        self.await_that("a round", lambda: self.driver.testimony.rounds)
+        place, first = sum(ends.values()), self.driver.testimony.all("round")[0]
+        is_so = first["starts"] == [ends[number] for number in sorted(ends)]
+        return place, f"the next driver went on at row {place:,}" * is_so
 
     def cursor(self) -> dict[int, int]:
         """Return where the pipeline's group is, as the log knows it."""
@@ -149,6 +241,7 @@ class ChaosScene:
 
     def finish(self) -> None:
         """Have all rows acknowledged, and brought to both ends."""
+        self.gate.free()
         self.stage.sources.finish()
         if self.stage.sources.failure is not None:
             raise Silent(f"a producer gave up: {self.stage.sources.failure}")

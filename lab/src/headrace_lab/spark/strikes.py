@@ -1,11 +1,10 @@
-"""Every crash point: how to reach it, which process to kill, and what shows the recovery.
+"""Crash points: how to reach each, which process to kill, and what shows the recovery.
 
 A strike waits for its moment, kills with SIGKILL, and waits for the work to continue.
 `is_landed` means that the kill hit its moment; `evidence` describes the observed recovery,
 empty if none was.
 """
 
-import json
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,14 +12,15 @@ from functools import partial
 from random import Random
 from typing import Final
 
-import deltalake
-
 from headrace.cli.demo.child_process import Silent
 from headrace.model.results import PublishResult, StageResult
-from headrace.spark.tables.leftovers import orphans_of, removable, remove
+from headrace.spark.tables.leftovers import removable, remove
+from headrace.spark.tables.table_record import table_at
 from headrace.wire.messages import Message
 from headrace.wire.read_messages import Fetch
 from headrace.wire.write_messages import PublishRequest, StageRequest
+from headrace_lab.spark import commit_strikes
+from headrace_lab.spark.check import entries
 from headrace_lab.spark.driver import FEW_FILES
 from headrace_lab.spark.names import Point
 from headrace_lab.spark.process import executor_of, holder_of, kill
@@ -56,17 +56,15 @@ def strike(scene: ChaosScene, point: Point, chance: Random) -> Kill:
 
 def _at_step(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill the driver at a step of a round; the next one goes on from the table's record."""
-    before = _orphans(scene)
-    scene.driver.tell("halt", step=step)
-    scene.await_that(step, lambda: scene.driver.testimony.all("at"))
+    scene.tell_at("halt", step)
     pid = scene.kill_driver()
-    cursor, left = scene.cursor(), _orphans(scene) - before
-    place, told = _went_on(scene)
+    cursor, left = scene.cursor(), scene.leftovers(newest_number=True)
+    place, told = scene.went_on()
     if not told:
         return pid, ""
     match step:
         case "after files":
-            still = left & _orphans(scene)
+            still = left & scene.leftovers()
             return pid, f"{len(still)} files in no version; {told}" if still else ""
         case "after commit":
             behind = place - sum(cursor.values())
@@ -77,42 +75,25 @@ def _at_step(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
             return pid, told
 
 
-def _orphans(scene: ChaosScene) -> set[str]:
-    """Return the files that no version of the table names."""
-    return {each.name for each in orphans_of(str(scene.table))}
-
-
-def _went_on(scene: ChaosScene) -> tuple[int, str]:
-    """Have the next driver begin: from which row on it must, and a word if it did."""
-    ends = scene.record().ends
-    scene.begin(None)
-    scene.await_that("a round", lambda: scene.driver.testimony.rounds)
-    place, first = sum(ends.values()), scene.driver.testimony.all("round")[0]
-    is_so = first["starts"] == [ends[number] for number in sorted(ends)]
-    return place, f"the next driver went on at row {place:,}" * is_so
-
-
 def _in_compaction(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill the driver beside the commit of its own compaction; the next one compacts, too.
 
     A file that it left behind is removed, as `headrace pipeline clean` does: nobody needs it.
     """
-    before = _orphans(scene)
-    scene.driver.tell("halt", step=step)
-    scene.driver.tell("compact")
-    scene.await_that(step, lambda: scene.driver.testimony.all("at"))
+    before = scene.leftovers()
+    scene.tell_at("halt", step, lambda: scene.driver.tell("compact"))
     pid = scene.kill_driver()
-    left, (added, removed) = _orphans(scene) - before, _newest(scene)
+    left, (added, removed) = scene.leftovers() - before, _newest(scene)
     is_committed = not left and added == 1 and removed >= FEW_FILES
     is_landed = is_committed if step == "new version" else len(left) == 1
-    told = _went_on(scene)[1]
+    told = scene.went_on()[1]
     scene.driver.tell("compact")
     scene.await_that("a compaction", lambda: scene.driver.testimony.all("compacted"))
-    if not (is_landed and told and left <= _orphans(scene)):
+    if not (is_landed and told and left <= scene.leftovers()):
         return pid * is_landed, ""
     record = scene.record()
     remove(record, removable(record))
-    if left & _orphans(scene):
+    if left & scene.leftovers():
         return pid, ""
     after = scene.driver.testimony.all("compacted")[0]["removed"]
     done = f"one file came for {removed}" if is_committed else "one file in no version"
@@ -121,8 +102,7 @@ def _in_compaction(step: str, scene: ChaosScene, _: Random) -> tuple[int, str]:
 
 def _newest(scene: ChaosScene) -> tuple[int, int]:
     """Return how many files the newest version added and removed, if no row changed."""
-    entry = max((scene.table / "_delta_log").glob("*.json"))
-    actions = [json.loads(line) for line in entry.read_text(encoding="utf-8").splitlines()]
+    actions = entries(scene.location)[-1]
     found = []
     for kind in ("add", "remove"):
         own = [action[kind] for action in actions if kind in action]
@@ -133,20 +113,18 @@ def _newest(scene: ChaosScene) -> tuple[int, int]:
 def _after_optimize(scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Kill a driver after somebody else has compacted: how far it was is still known."""
     scene.await_that("some files", lambda: len(scene.record().table.file_uris()) >= FEW_FILES)
-    scene.driver.tell("halt", step="before files")
-    scene.await_that("a halt", lambda: scene.driver.testimony.all("at"))
-    found = deltalake.DeltaTable(str(scene.table)).optimize.compact(max_concurrent_tasks=1)
+    scene.tell_at("halt", "before files")
+    found = table_at(scene.location).optimize.compact(max_concurrent_tasks=1)
     removed = int(found["numFilesRemoved"])
     pid = scene.kill_driver()
-    told = _went_on(scene)[1]
+    told = scene.went_on()[1]
     return pid * bool(removed), f"{removed} files were put together; {told}" if told else ""
 
 
 def _overtaken(scene: ChaosScene, _: Random) -> tuple[int, str]:
     """Let a driver sleep before its commit, have another commit the same rows, and wake it."""
     sleeper = scene.driver
-    sleeper.tell("sleep", step="after files")
-    scene.await_that("a sleeper", lambda: sleeper.testimony.all("at"))
+    scene.tell_at("sleep", "after files")
     rounds = sleeper.testimony.rounds
     scene.begin(None)
     scene.await_that("a round", lambda: scene.driver.testimony.rounds)
@@ -362,6 +340,16 @@ _ACTS: Final[dict[Point, Act]] = {
     Point.DRIVER_AFTER_COMPACTION: partial(_in_compaction, "new version"),
     Point.DRIVER_AFTER_OPTIMIZE: _after_optimize,
     Point.DRIVER_OVERTAKEN: _overtaken,
+    Point.DRIVER_BEFORE_ENTRY: commit_strikes.before_entry,
+    Point.DRIVER_AFTER_ENTRY: commit_strikes.after_entry,
+    Point.DRIVER_AFTER_COLUMNS: commit_strikes.after_columns,
+    Point.ANSWER_LOST: commit_strikes.answer_lost,
+    Point.ANSWER_FAILED: commit_strikes.answer_failed,
+    Point.FOREIGN_FIRST: commit_strikes.foreign_first,
+    Point.STORE_AWAY: commit_strikes.store_away,
+    Point.WORKER_IN_FILE: commit_strikes.worker_in_file,
+    Point.NODE_IN_SEGMENT: commit_strikes.node_in_segment,
+    Point.LEASE_LOST: commit_strikes.lease_lost,
     Point.DRIVER_BEFORE_PUBLISH: partial(_driver_at_publish, answer=False),
     Point.DRIVER_AFTER_PUBLISH: partial(_driver_at_publish, answer=True),
     Point.WORKER_IN_READ: _worker_in_read,
