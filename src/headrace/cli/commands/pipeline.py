@@ -131,7 +131,7 @@ def run(
     _look_up(definition)
     rounds: list[Round] = []
     signal.signal(signal.SIGTERM, lambda *_: signal.raise_signal(signal.SIGINT))
-    quick, is_interrupted = QuickStart(), False
+    quick = QuickStart()
 
     def started() -> "SparkSession":
         return _started(master, pipeline, quick if once and quick_start else None)
@@ -148,13 +148,12 @@ def run(
             if not once:
                 say("stopped by request; the table records where to resume")
         except KeyboardInterrupt:
-            is_interrupted = True
             say("stopped; the table records where to resume")
+        else:
+            _save_classes(quick, pipeline)
         if pipeline.flaw:
             say(f"`headrace pipeline status` does not show this run: {pipeline.flaw}")
         lost = pipeline.lost
-        if not is_interrupted:
-            _save_classes(quick, pipeline)
     if as_json:
         seconds = time.monotonic() - began
         print_json(_ran(definition, rounds, lost, pipeline.compacted, seconds))

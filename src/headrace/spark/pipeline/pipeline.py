@@ -18,7 +18,6 @@ writers of the table it retries the same commit (`commit_races.py`).
 """
 
 import json
-import runpy
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -45,7 +44,7 @@ from headrace.spark.pipeline.batch_scan import (
     refuse_lost,
     with_nulls_of,
 )
-from headrace.spark.pipeline.definition import SEALED, SOURCE, Definition, refuse_missing
+from headrace.spark.pipeline.definition import SEALED, Definition
 from headrace.spark.pipeline.driver_reports import group_of
 from headrace.spark.pipeline.failing_row import Ranges, failing_row
 from headrace.spark.pipeline.heartbeat import PipelineHeartbeat
@@ -54,6 +53,7 @@ from headrace.spark.pipeline.row_by_row import refuse_mixing
 from headrace.spark.pipeline.sealed_rows import SealedRows, leased, planned
 from headrace.spark.pipeline.table_times import LogClock, RowTimes, TableTimes, read_times
 from headrace.spark.pipeline.tail import replacements, segment_places
+from headrace.spark.pipeline.transform import Transform, loaded
 from headrace.spark.source.data_source import spark_schema
 from headrace.spark.source.segment_scan import is_scan
 from headrace.spark.source_options import parse
@@ -95,7 +95,6 @@ REPORT_TIMEOUT: Final = "5s"  # of one report: Ctrl-C must not wait for a node
 
 _SKIP: Final = "Run the pipeline again: it names the rows, and the command that skips them"
 
-Transform = Callable[["DataFrame"], "DataFrame"]
 Places = Mapping[int, int]  # an offset of each partition
 
 
@@ -162,7 +161,7 @@ class Pipeline:
             spark = self.start()
             refuse_unseen(spark, self.definition.table)
             with transform_told(self.definition, "it"):
-                transform = _transform(self.definition)
+                transform = loaded(self.definition)
             self._begun = copied(spark) if self.definition.sql else spark, transform
         return self._begun
 
@@ -666,28 +665,6 @@ def opened(
             yield pipeline
     finally:
         topic_source.close()
-
-
-def _transform(definition: Definition) -> Transform:
-    if definition.transform:
-        refuse_missing(definition)
-        try:
-            found = runpy.run_path(definition.transform).get("transform")
-        except SyntaxError as error:
-            flaw = f"{definition.transform} has a syntax error: {error}"
-            raise BadConfig("transform", flaw, hint="Fix it and rerun") from error
-        if not callable(found):
-            flaw = f"{definition.transform} does not define transform(df)"
-            raise BadConfig("transform", flaw, hint="Define a function transform(df) in it")
-        return found  # type: ignore[no-any-return]
-    if not definition.sql:
-        return lambda frame: frame
-
-    def by_sql(frame: "DataFrame") -> "DataFrame":
-        frame.createOrReplaceTempView(SOURCE)
-        return frame.sparkSession.sql(definition.sql)
-
-    return by_sql
 
 
 def _is_range(starts: Mapping[int, int], ends: Mapping[int, int]) -> Callable[[Any], bool]:
