@@ -141,7 +141,7 @@ def foreign_first(scene: ChaosScene, _: Random) -> tuple[int, str]:
     scene.driver.tell("wake")
     scene.await_that("a round", lambda: testimony.rounds > rounds)
     is_so = bool(files) and files.isdisjoint(scene.leftovers()) and testimony.lost == lost
-    return scene.driver.pid, f"{len(files)} files came after it, the same ones" * is_so
+    return scene.driver.pid, f"the same files came after it: {len(files)}" * is_so
 
 
 def _append_nothing(scene: ChaosScene) -> None:
