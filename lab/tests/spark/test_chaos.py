@@ -99,7 +99,7 @@ def holds(tmp_path, points, store):
     told = json.loads(ended.stdout)
     assert told["verdict"] == "held"
     # One line for each run: many take an hour.
-    assert f"run 1: {len(points)} kills, " in ended.stderr
+    assert f"run 1: {len(points)} kill" in ended.stderr
     assert told["landed"] == told["recovered"] == told["promised"]
     assert [one["point"] for one in told["strikes"]] == list(points)
     assert all(one["evidence"] and one["pid"] for one in told["strikes"])

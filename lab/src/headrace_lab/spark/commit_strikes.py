@@ -55,6 +55,7 @@ def after_entry(scene: ChaosScene, _: Random) -> tuple[int, str]:
 def _at_entry(scene: ChaosScene, step: str, *, is_there: bool) -> tuple[int, str]:
     """Kill the driver before or after the library's call that makes the entry on a path."""
     told = scene.tell_at("halt", step).version
+    before = scene.record().table.version()  # a compaction's is not told
     pid = scene.kill_driver()
     newest = scene.record().table.version()
     word = scene.went_on()[1]
@@ -62,7 +63,7 @@ def _at_entry(scene: ChaosScene, step: str, *, is_there: bool) -> tuple[int, str
         return pid * (
             newest > told
         ), f"version {newest} was there and untold; {word}" if word else ""
-    return pid * (newest == told), f"version {newest + 1} never came; {word}" if word else ""
+    return pid * (newest == before), f"version {newest + 1} never came; {word}" if word else ""
 
 
 def _at_request(scene: ChaosScene, fault: Fault) -> Exchange:
@@ -141,7 +142,7 @@ def foreign_first(scene: ChaosScene, _: Random) -> tuple[int, str]:
     scene.driver.tell("wake")
     scene.await_that("a round", lambda: testimony.rounds > rounds)
     is_so = bool(files) and files.isdisjoint(scene.leftovers()) and testimony.lost == lost
-    return scene.driver.pid, f"{len(files)} files came after it, the same ones" * is_so
+    return scene.driver.pid, f"the same files came after it: {len(files)}" * is_so
 
 
 def _append_nothing(scene: ChaosScene) -> None:
