@@ -18,7 +18,7 @@ def keys():
     os.environ.update(KEYS)
     yield
     for name in KEYS:
-        del os.environ[name]
+        os.environ.pop(name, None)
 
 
 @pytest.fixture(scope="session")

@@ -70,7 +70,8 @@ def test_in_local_mode_a_path_costs_no_job(spark, tmp_path):
         look(spark, Look())
         assert len(context.statusTracker().getJobIdsForGroup("unseen")) == 1
     finally:
-        context.setLocalProperty("spark.jobGroup.id", None)
+        for name in ("spark.jobGroup.id", "spark.job.description"):
+            context.setLocalProperty(name, None)
     assert list(tmp_path.iterdir()) == []
 
 

@@ -1,7 +1,6 @@
 """A driver that waits for rows looks at its table each time, and opens it if it changed."""
 
 import shutil
-import time
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -15,11 +14,8 @@ from tests.spark.test_pipeline_restored import append_foreign
 from headrace.errors import CorruptFile
 from headrace.spark.pipeline.pipeline import opened
 from headrace.spark.tables.table_errors import TableForeign, TableRestored
-from headrace.spark.tables.table_record import DataFile, create, look
+from headrace.spark.tables.table_record import DataFile, create
 from headrace.spark.worker.files import write_file
-
-POLLS = 50
-POLL_CPU_SECONDS = 0.010  # a few milliseconds; opening the table of this test takes 40
 
 
 class SparkWasStarted(Exception):
@@ -65,17 +61,6 @@ def test_an_unchanged_table_is_not_read_again(tmp_path, topic):
         entry(tmp_path, 2).write_text("more rot\n")  # now there is a new entry
         with pytest.raises(CorruptFile):
             pipeline.round()
-
-
-def test_an_idle_look_takes_a_few_milliseconds(tmp_path, topic):
-    with an_idle(tmp_path, topic) as pipeline:
-        for _ in range(90):  # entries after the last checkpoint, which each opening reads
-            assert look(pipeline.definition.location, pipeline.source).touch()
-        assert pipeline.round() is None
-        before = time.process_time()
-        for _ in range(POLLS):
-            assert pipeline.round() is None
-        assert (time.process_time() - before) / POLLS < POLL_CPU_SECONDS
 
 
 def test_commits_of_another_driver_are_seen(tmp_path, topic):

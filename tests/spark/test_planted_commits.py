@@ -211,7 +211,7 @@ class TestCleanWhileADriverCommits:
         "bug",
         [
             (leftovers, "removable", _by_clock),
-            (leftovers, "_base", lambda name: -1),
+            (leftovers, "_number", lambda file: -1),
         ],
         ids=["by clock", "without the number"],
     )

@@ -131,9 +131,10 @@ def session(
     """Return the session of this process, starting it if needed.
 
     `conf` are Spark settings, with `__` for each dot: `spark__driver__memory="2g"`. With
-    `quick_start` its JVM is one for a short run.
+    `quick_start` its JVM is one for a short run, if there is none yet.
     """
     try:
+        from pyspark import SparkContext
         from pyspark.sql import SparkSession
     except ImportError:
         raise Unavailable(
@@ -148,7 +149,7 @@ def session(
     settings = {**_ALWAYS, **(_ON_ONE_MACHINE if is_local else {})}
     words = Path(__file__).with_name("log4j2.properties").as_uri()
     options = f"-Dlog4j2.configurationFile={words}"
-    if quick_start is not None:
+    if quick_start is not None and SparkContext._active_spark_context is None:
         options += f" {quick_start.options(java_command(java.home))}"
     settings["spark.driver.extraJavaOptions"] = options
     settings |= {key.replace("__", "."): str(value) for key, value in conf.items()}
