@@ -24,7 +24,7 @@ from headrace_lab.spark.process import kill_all
 _NET: Final = "10.77.0"  # of the bridge; no packet leaves it
 _DYING: Final = ("setpriv", "--pdeathsig", "KILL")  # with this process
 _READY_SECONDS: Final = 10.0
-_HIDDEN_VARIABLES: Final = ("PYTHON", "HEADRACE", "SPARK", "PYSPARK", "VIRTUAL_ENV")
+_HIDDEN_VARIABLES: Final = ("AWS_", "PYTHON", "HEADRACE", "SPARK", "PYSPARK", "VIRTUAL_ENV")
 
 
 def is_isolating() -> bool:

@@ -159,9 +159,9 @@ class Pipeline:
         """
         if self._begun is None:
             spark = self.start()
-            refuse_unseen(spark, self.definition.table)
             with transform_told(self.definition, "it"):
                 transform = loaded(self.definition)
+            refuse_unseen(spark, self.definition.table)
             self._begun = copied(spark) if self.definition.sql else spark, transform
         return self._begun
 

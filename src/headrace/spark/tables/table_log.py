@@ -127,12 +127,18 @@ def named_files(store: FileStore) -> set[str]:
 def _named_in(store: FileStore, name: str) -> Iterator[str]:
     """Yield the paths that a file of the log names."""
     is_checkpoint = _is_checkpoint(name) or name.startswith("_sidecars/")
-    if is_checkpoint and name.endswith(".parquet"):
-        yield from _named_by(store.tail(f"{LOG}/{name}", _WHOLE))
-    elif is_checkpoint or _is_entry(name):
-        actions = _actions(store.tail(f"{LOG}/{name}", _WHOLE))
-        for kind in ("add", "remove"):
-            yield from (unquote(one["path"]) for one in each_of(actions, kind))
+    if not is_checkpoint and not _is_entry(name):
+        return
+    data = store.tail(f"{LOG}/{name}", _WHOLE)
+    try:
+        if name.endswith(".parquet"):
+            yield from list(_named_by(data))
+            return
+        actions = _actions(data)
+    except (ValueError, pa.ArrowException) as error:
+        raise log_damage(store, ValueError(f"{name}: {error}")) from error
+    for kind in ("add", "remove"):
+        yield from (unquote(one["path"]) for one in each_of(actions, kind))
 
 
 def log_damage(store: FileStore, error: Exception) -> CorruptFile:
