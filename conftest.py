@@ -65,8 +65,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         mark = item.get_closest_marker("campaign")
         if mark is not None:
-            pool = mark.kwargs.get("of") or getattr(item, "originalname", "")
-            campaigns[item.path, item.parent.name, pool].append((item, mark.args[0]))
+            own = item.path, item.parent.name, getattr(item, "originalname", "")
+            campaigns[mark.kwargs.get("of") or own].append((item, mark.args[0]))
     if config.option.whole:
         return
     left_out = set()

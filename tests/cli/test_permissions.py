@@ -133,13 +133,13 @@ def test_an_immutable_lock_belongs_to_nobody_else(data):
 
 
 def test_an_immutable_copy_of_metadata_is_named_as_what_it_is(data):
+    create = ("topic", "create", "b", "--schema", "id:int64", "--data", data)
     with immutable(data / "metadata.copy"):
-        ended = powerless("topic", "create", "b", "--schema", "id:int64", "--data", data)
+        ended = powerless(*create, "--timeout", "5s")
     assert ended.returncode == Exit.UNAVAILABLE
     assert "It is the copy of the metadata" in ended.stderr
     assert "lsattr" in ended.stderr
-    again = powerless("topic", "create", "b", "--schema", "id:int64", "--data", data)
-    assert again.returncode == 0
+    assert powerless(*create).returncode == 0
 
 
 def test_heads_that_cannot_be_written_are_tried_again_and_that_is_said(data):

@@ -165,6 +165,7 @@ CLAIMS = (
 )
 
 
+@pytest.mark.campaign(2, of="machines of Spark")
 def test_spark_works_on_machines_that_share_nothing_but_a_network(cluster):
     seen = whole(cluster)
     for claim in CLAIMS:
@@ -206,7 +207,7 @@ def no_master(cluster):
 LACKS = (no_such_python, a_python_without_packages, another_token, no_token, no_master)
 
 
-@pytest.mark.campaign(1, of="cases")
+@pytest.mark.campaign(2, of="machines of Spark")
 @pytest.mark.parametrize("lack", LACKS)
 def test_what_is_missing_is_said_in_one_sentence(cluster, lack):
     ended, code, sentence = lack(cluster)
@@ -216,7 +217,7 @@ def test_what_is_missing_is_said_in_one_sentence(cluster, lack):
     assert "\tat " not in ended.stderr  # a stack of Java
 
 
-@pytest.mark.campaign(1, of="cases")
+@pytest.mark.campaign(2, of="machines of Spark")
 def test_a_session_of_ones_own_on_bare_executors_is_told_what_to_do(cluster):
     found, text = cluster.play("own_session")
     assert found, text
@@ -224,7 +225,7 @@ def test_a_session_of_ones_own_on_bare_executors_is_told_what_to_do(cluster):
     assert any("has no headrace in" in flaw for flaw in found["flaws"])
 
 
-@pytest.mark.campaign(1, of="cases")
+@pytest.mark.campaign(2, of="machines of Spark")
 def test_another_release_on_executors_is_refused_by_name(cluster):
     """A copy of the package with another version, where tasks of one's own session find it."""
     old = cluster.spark.workers[0].disk / "old"

@@ -71,6 +71,7 @@ def test_without_a_place_for_an_archive_there_is_none(tmp_path, java, monkeypatc
     assert quick.making is None
 
 
+@pytest.mark.campaign(2, of="machines of Spark")
 def test_the_command_leaves_an_archive_which_the_next_run_takes(place, tmp_path):
     file = tmp_path / "orders.toml"
     run = [sys.executable, "-m", "headrace", "pipeline", "run", str(file), "--once"]

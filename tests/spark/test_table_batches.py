@@ -56,6 +56,7 @@ def stopped(spark, tmp_path, **options):
     return told[-1].partition(": ")[2]
 
 
+@pytest.mark.campaign(2, of="lives of a query's table")
 def test_windows_come_once_over_restarts(spark, tmp_path, minutes):
     place = {"path": str(tmp_path / "data")}
     for start in (0, 3):
@@ -92,6 +93,7 @@ def test_a_driver_that_is_killed_leaves_nothing_twice(spark, tmp_path, node, bat
             topic.append([*events(0, 1), *events(end, end + 3)])
 
 
+@pytest.mark.campaign(2, of="lives of a query's table")
 def test_another_query_is_refused_and_both_ways_out_work(spark, tmp_path, topic):
     topic.append(rows(0, 10), partition=0)
     table, first = tmp_path / "table", copy(spark, tmp_path)
@@ -110,6 +112,7 @@ def test_another_query_is_refused_and_both_ways_out_work(spark, tmp_path, topic)
     assert ids(tmp_path) == list(range(20))
 
 
+@pytest.mark.campaign(2, of="lives of a query's table")
 def test_a_table_that_was_put_back_from_a_copy_stops_the_query(spark, tmp_path, topic):
     table, older, newest = (tmp_path / name for name in ("table", "older", "newest"))
     for start in (0, 10, 20):
@@ -138,6 +141,7 @@ def test_a_table_that_was_put_back_from_a_copy_stops_the_query(spark, tmp_path, 
     assert ids(tmp_path) == list(range(40))
 
 
+@pytest.mark.campaign(2, of="lives of a query's table")
 def test_a_table_that_was_restored_to_an_older_version_stops_the_query(spark, tmp_path, topic):
     for start in (0, 10):
         topic.append(rows(start, start + 10), partition=0)
@@ -285,6 +289,7 @@ def test_small_files_are_put_together(spark, tmp_path, topic):
     assert ids(tmp_path) == list(range(410))
 
 
+@pytest.mark.campaign(2, of="lives of a query's table")
 def test_a_new_column_comes_with_its_rows_and_another_type_stops_the_query(
     spark, tmp_path, topic
 ):

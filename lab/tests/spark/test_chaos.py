@@ -59,7 +59,7 @@ OTHERS = (*OF_OTHERS, Point.RANDOM_NODE, Point.RANDOM_WORKER)
 PAIRS = list(zip(DRIVERS, cycle(OTHERS), strict=False))
 
 
-@pytest.mark.campaign(1)
+@pytest.mark.campaign(1, of="strikes around Spark")
 @pytest.mark.parametrize("points", PAIRS, ids=" and ".join)
 def test_every_row_is_there_once_whoever_is_killed(tmp_path, points):
     holds(tmp_path, points, "path")
@@ -77,7 +77,7 @@ STORES = [(store, points) for store in ("s3", "path") for points in COMMITS]
 STORES.append(("s3", OF_BUCKETS))
 
 
-@pytest.mark.campaign(1)
+@pytest.mark.campaign(1, of="strikes around Spark")
 @pytest.mark.parametrize(("store", "points"), STORES)
 def test_every_row_is_there_once_whatever_happens_to_a_commit(tmp_path, store, points):
     holds(tmp_path, points, store)

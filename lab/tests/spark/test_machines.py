@@ -100,7 +100,7 @@ def test_the_kernel_ends_them_if_this_process_is_killed(tmp_path):
         time.sleep(0.05)
 
 
-@pytest.mark.campaign(1)
+@pytest.mark.campaign(2, of="machines of Spark")
 @pytest.mark.parametrize("isolated", [False, pytest.param(True, marks=needs_root)])
 def test_a_cluster_of_spark_runs_a_job_and_leaves_nothing(tmp_path, isolated):
     with StandaloneCluster(tmp_path / "cluster", isolated=isolated) as cluster:

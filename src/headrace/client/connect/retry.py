@@ -82,6 +82,7 @@ class Caller:
         """Return the answer, of type `expected`, and its body. See Channel.call."""
         end = self.deadline() if deadline is None else deadline
         backoff, doubtful = Backoff(), False
+        before: HeadraceError | None = None  # the error of the last try
 
         def told(head: Reply) -> None:
             if on_head is not None and isinstance(head, expected):
@@ -96,11 +97,9 @@ class Caller:
                 delay = backoff.next(error)
                 doubtful = doubtful or isinstance(error, Unknown)
                 if not is_retryable(request, error) or now() + delay >= end:
-                    if doubtful and isinstance(error, Unavailable):
-                        raise Unknown(
-                            f"{error}; an earlier {word_of(request)} may have taken effect"
-                        ) from error
-                    raise
+                    final = _final(error, request, before, doubtful=doubtful)
+                    raise final from error.__cause__
+                before = error
                 if isinstance(error, PartitionUnknown) and self.probe is not None:
                     await self.probe()
             else:
@@ -118,3 +117,14 @@ class Caller:
         """Return an answer without a body."""
         answer, _ = await self.ask(request, expected, deadline=deadline)
         return answer
+
+
+def _final(
+    error: HeadraceError, request: Request, before: HeadraceError | None, *, doubtful: bool
+) -> HeadraceError:
+    """Return the error of a request that is not tried again, after another one or none."""
+    if doubtful and isinstance(error, Unavailable):
+        return Unknown(f"{error}; an earlier {word_of(request)} may have taken effect")
+    if isinstance(error, TimedOut) and isinstance(before, Unavailable):
+        return before  # why the time was not enough
+    return error
